@@ -90,8 +90,10 @@ def FirstId(num_micro_batches):
   Returns:
     int64 scalar. Ids stay exact and differ for 2^63 micro-batches.
   """
-  step = tf.cast(py_utils.GetGlobalStep(), tf.int64)
-  return step * num_micro_batches
+  step = py_utils.GetGlobalStep()
+  if step is None:  # A layer on its own, outside of any task.
+    step = py_utils.GetOrCreateGlobalStepVar()
+  return tf.cast(step, tf.int64) * num_micro_batches
 
 
 class RandomNumbers:

@@ -70,7 +70,8 @@ def BackwardLoop(stages, kept, begin, limit, length, d_outputs, d_finals,
   """
   last = len(stages) - 1
   backwards = [
-      _StageBackward(*args) for args in zip(stages, kept, d_finals)
+      _StageBackward(stage, k, d_final, first=stage is stages[0])
+      for stage, k, d_final in zip(stages, kept, d_finals)
   ]
   with tf.device(stages[last].device):
     outputs_spec = _Floats(stages[last].state1_spec)
@@ -144,8 +145,9 @@ class _StageBackward:
   goes round the loop unused, and TensorFlow drops it from the graph.
   """
 
-  def __init__(self, stage, kept, d_final):
+  def __init__(self, stage, kept, d_final, first):
     self._stage = stage
+    self._first = first
     self._kept = kept
     self._d_final = d_final
     self._theta = stage.theta.Flatten()
@@ -196,9 +198,10 @@ class _StageBackward:
         captures=self._Add(carry.captures, d_captures, stage.captures,
                            self._seen_captures),
         state=self._NextState(carry.state, d_state0))
-    work = after.theta + after.captures + after.state + [
-        d for d in d_inputs.Flatten() if d is not None
-    ]
+    work = after.theta + after.captures + after.state
+    if not self._first:
+      # The first stage's are dropped from the graph unless somebody asks.
+      work += [d for d in d_inputs.Flatten() if d is not None]
     with tf.control_dependencies(work):
       after.token = tf.identity(carry.token)
     return after, d_inputs
@@ -232,8 +235,11 @@ class _StageBackward:
     found = [None] * len(wanted)
     if pairs:
       ys, d_ys = zip(*pairs)
+      # A captured tensor may also be behind a weight or an input, but that part
+      # of its gradient is taken outside.
       found = tf.gradients(
-          list(ys), wanted, list(d_ys), colocate_gradients_with_ops=True)
+          list(ys), wanted, list(d_ys), colocate_gradients_with_ops=True,
+          stop_gradients=wanted[:len(wanted) - len(stage.captures)])
     found = iter(found)
     grads = xs.Pack([next(found) if Differentiable(x) else None for x in flat])
     return grads.theta, grads.state0, inputs.Pack(grads.inputs), grads.captures

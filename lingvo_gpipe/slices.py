@@ -32,13 +32,14 @@ class Slices:
   loop in place of the old (`With`).
   """
 
-  def __init__(self, spec, length, arrays=None):
+  def __init__(self, spec, length, arrays=None, empty=None):
     """Makes empty slices; unwritten ones read as zeros.
 
     Args:
       spec: NestedMap of TensorSpec, one slice's shapes and dtypes.
       length: The number of slices, an int or int32 scalar.
       arrays: The TensorArrays to use, in the order of spec.Flatten().
+      empty: What the arrays were before anything was written.
     """
     self._spec = spec
     self._length = length
@@ -51,6 +52,7 @@ class Slices:
           for s in spec.Flatten()
       ]
     self.arrays = arrays
+    self._empty = empty or arrays
 
   @classmethod
   def Of(cls, nmap, length):
@@ -62,7 +64,7 @@ class Slices:
 
   def With(self, arrays):
     """The same slices, held by `arrays`."""
-    return Slices(self._spec, self._length, list(arrays))
+    return Slices(self._spec, self._length, list(arrays), self._empty)
 
   def Write(self, t, nmap):
     """Sets slice t.
@@ -90,22 +92,17 @@ class Slices:
         [tf.TensorShape([length]).concatenate(s.shape)
          for s in self._spec.Flatten()])
 
-  def Detached(self, empty):
+  def Detached(self):
     """The same slices, but not data-dependent on what wrote them.
 
-    `tf.gradients` would otherwise walk from the outputs back into the loop,
-    whose gradient is given elsewhere, and add counters to it.
-
-    Args:
-      empty: These slices as they were before the loop.
-
-    Returns:
-      Slices that are read after the writes, by control edges alone.
+    They are read after the writes, by control edges alone. `tf.gradients` would
+    otherwise walk through them back into the loop, whose gradient is made
+    elsewhere.
     """
     if lingvo_compat.InFunction(tf.get_default_graph()):
       return self  # A functional loop is one op, whose gradient isn't asked.
     with tf.control_dependencies([a.flow for a in self.arrays]):
-      return self.With([a.identity() for a in empty.arrays])
+      return self.With([a.identity() for a in self._empty])
 
   def _Pack(self, tensors, shapes):
     out = []

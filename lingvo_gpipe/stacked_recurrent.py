@@ -355,12 +355,16 @@ class _ForwardLoop:
         finals.append(stage.state0.Pack(carry.state))
         if k == len(self.stages) - 1:
           states = written['outputs'].Stack()
-          detached = written['outputs'].Detached(
-              self._written[k].outputs).Stack()
-      self.kept.append(
-          recompute_lib.Kept(
-              written.get('inputs', self._inputs), written.get('states'),
-              written.get('extras'), self._numbers[k], carry.token))
+          detached = written['outputs'].Detached().Stack()
+        if self._recompute:
+          kept = {
+              key: w.Detached() for key, w in dict(
+                  dict(inputs=self._inputs), **written).items()
+          }
+          self.kept.append(
+              recompute_lib.Kept(kept['inputs'], kept.get('states'),
+                                 kept.get('extras'), self._numbers[k],
+                                 carry.token))
     return states, detached, finals
 
 

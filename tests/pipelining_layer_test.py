@@ -1,0 +1,272 @@
+"""PipeliningLayer against the same layers in sequence, on K devices."""
+
+import lingvo.compat as tf
+from lingvo.core import layers
+from lingvo.core import py_utils
+import numpy as np
+import pytest
+
+import lingvo_gpipe
+from lingvo_gpipe import stacked_recurrent
+from tests import toy_layers
+
+_BATCH, _DIM = 8, 4
+
+
+def _Params(num_stages=1, num_micro_batches=4, keep_prob=1., n=4, **kwargs):
+  return lingvo_gpipe.PipeliningLayer.Params().Set(
+      name='pipeline', num_stages=num_stages,
+      num_micro_batches=num_micro_batches,
+      layers=[
+          toy_layers.Dense.Params().Set(
+              name=f'dense_{i}', dim=_DIM, keep_prob=keep_prob)
+          for i in range(n)
+      ], **kwargs)
+
+
+def _Inputs(seed=0, dtype=np.float32):
+  return tf.constant(np.random.RandomState(seed).randn(_BATCH, _DIM), dtype)
+
+
+def _Evaluate(devices, k, params, args=None, step=0):
+  """Outputs, loss, gradients of the inputs and (by name) of the variables."""
+  graph = tf.Graph()
+  with graph.as_default(), devices.Cluster(k):
+    global_step = py_utils.GetOrCreateGlobalStepVar()
+    net = params.Instantiate()
+    args = args() if args else (_Inputs(),)
+    with tf.control_dependencies([global_step.assign(step)]):
+      outputs = net.FPropDefaultTheta(*map(tf.identity, args))
+    floats = [x for x in tf.nest.flatten(outputs) if x.dtype.is_floating]
+    loss = tf.add_n(
+        [tf.cast(tf.reduce_sum(tf.square(x)), tf.float32) for x in floats])
+    variables = tf.trainable_variables()
+    xs = [x for x in args if x.dtype.is_floating] + variables
+    grads = tf.gradients(loss, xs)
+    names = [x.name for x in xs]
+    fetches = [outputs, loss, dict(zip(names, grads))]
+  return devices.Run(graph, k, fetches)
+
+
+def _AssertSame(ours, expected):
+  tf.nest.map_structure(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), ours,
+      expected)
+
+
+@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
+@pytest.mark.parametrize('k,m', [(1, 1), (1, 4), (2, 1), (2, 8), (3, 4), (4, 2)])
+def testEqualsLayersInSequence(devices, k, m, recompute):
+  sequence = lingvo_gpipe.FeatureExtractionLayer.Params().Set(
+      name='sequence', sub=_Params().layers, variables_in_parent_scope=True)
+  expected = _Evaluate(devices, 1, sequence)
+  ours = _Evaluate(devices, k, _Params(k, m, recompute=recompute))
+  _AssertSame(ours, expected)
+
+
+@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
+def testDropoutMasksDoNotDependOnTheStages(devices, recompute):
+  one, two, four = [
+      _Evaluate(devices, k, _Params(k, keep_prob=.5, recompute=recompute))
+      for k in (1, 2, 4)
+  ]
+  _AssertSame(two, one)
+  _AssertSame(four, one)
+
+
+def testDropoutMasksDifferByMicroBatchStepAndLayer(devices):
+
+  def Zeros(step):
+    outputs, _, _ = _Evaluate(
+        devices, 2, _Params(2, 4, keep_prob=.5, n=2), step=step)
+    return outputs == 0
+
+  first, second = Zeros(0), Zeros(2**40)
+  assert (first != second).any()
+  micro_batches = first.reshape(4, 2, _DIM)
+  assert len({m.tobytes() for m in micro_batches}) > 1
+
+
+def testRecomputationUsesTheSameMask(devices):
+  # With w of a linear layer as the only factor, the gradient shows the mask.
+  outputs, _, grads = _Evaluate(devices, 2, _Params(2, keep_prob=.5, n=2))
+  again = _Evaluate(
+      devices, 2, _Params(2, keep_prob=.5, n=2, recompute='never'))
+  np.testing.assert_array_equal(outputs, again[0])
+  _AssertSame(grads, again[2])
+
+
+def testMicroBatchIdsAreExact(devices):
+
+  class Id(toy_layers.Dense):
+    """Gives the micro-batch id that random ops see."""
+
+    def FProp(self, theta, x):
+      ids = tf.fill([tf.shape(x)[0]], py_utils.GetGlobalStep())
+      return super().FProp(theta, x), ids
+
+  params = _Params(1, 4)
+  params.layers = [Id.Params().Set(name='ids', dim=_DIM)]
+  step = 2**53 + 1  # float64 can't hold it.
+  (_, ids), _, _ = _Evaluate(devices, 1, params, step=step)
+  assert ids.dtype == np.int64
+  np.testing.assert_array_equal(ids, np.repeat(step * 4 + np.arange(4), 2))
+
+
+def testEachTensorKeepsItsDtype(devices):
+  def Args():
+    return (_Inputs(), tf.range(_BATCH), _Inputs(1, np.float16),
+            tf.range(_BATCH) > 3)
+  outputs, _, grads = _Evaluate(devices, 3, _Params(3), args=Args)
+  expected = _Evaluate(devices, 1, _Params(1, 1), args=Args)
+  assert [x.dtype for x in outputs] == [np.float32, np.int32, np.float16, bool]
+  for ours, theirs in zip(outputs[1:], expected[0][1:]):
+    np.testing.assert_array_equal(ours, theirs)
+  _AssertSame([outputs[0], grads], [expected[0][0], expected[2]])
+
+
+def testNoneAmongTheInputs(devices):
+  graph = tf.Graph()
+  with graph.as_default(), devices.Cluster(2):
+    net = _Params(2).Instantiate()
+    x, none, y = net.FPropDefaultTheta(_Inputs(), None, _Inputs(1))
+    assert none is None
+    expected = _Inputs(1)
+  values = devices.Run(graph, 2, [x, y, expected])
+  np.testing.assert_array_equal(values[1], values[2])
+
+
+class _Transposed(toy_layers.Dense):
+  """Dense on [dim, batch]."""
+
+  def FProp(self, theta, x):
+    return tf.transpose(super().FProp(theta, tf.transpose(x)))
+
+
+def testBatchDimension(devices):
+  def Params(k, m):
+    params = _Params(k, m, batch_dim=1)
+    params.layers = [
+        _Transposed.Params().Set(name=f'layer_{i}', dim=_DIM) for i in range(2)
+    ]
+    return params
+  args = lambda: (tf.transpose(_Inputs()),)
+  ours = _Evaluate(devices, 2, Params(2, 4), args)
+  expected = _Evaluate(devices, 1, Params(1, 1), args)
+  _AssertSame(ours[:2], expected[:2])
+
+
+def testVariableNamesDoNotDependOnTheStages(devices):
+
+  def Names(k, make):
+    with tf.Graph().as_default(), devices.Cluster(k):
+      make(k).Instantiate()
+      return [v.name for v in tf.global_variables()]
+
+  def ByHand(k):
+    subs = _Params().layers
+    n = len(subs) // k
+    return lingvo_gpipe.PipeliningLayer.Params().Set(
+        name='pipeline', cell_tpl=[
+            lingvo_gpipe.FeatureExtractionLayer.Params().Set(
+                name=f'cell_{i}', sub=subs[i * n:(i + 1) * n])
+            for i in range(k)
+        ])
+
+  for make in (_Params, ByHand):
+    assert Names(1, make) == Names(2, make) == Names(4, make)
+    assert Names(1, make)[0] == 'dense_0/w/var:0'
+
+
+def testStageInfo(devices):
+  with tf.Graph().as_default(), devices.Cluster(2):
+    stages = _Params(2, n=3).Instantiate().stages
+  assert [s.layers for s in stages] == [['dense_0'], ['dense_1', 'dense_2']]
+  assert [s.device for s in stages] == devices.Names(2)
+  assert [s.num_params for s in stages] == [20, 40]
+  assert [s.cost_share for s in stages] == pytest.approx([1 / 3, 2 / 3])
+
+
+def testEvaluationNeedsNoMicroBatches(devices):
+  with tf.Graph().as_default() as graph, devices.Cluster(1, do_eval=True):
+    net = _Params(2, num_micro_batches=3).Instantiate()  # 3 doesn't divide 8.
+    outputs = net.FPropDefaultTheta(_Inputs())
+  assert devices.Run(graph, 1, outputs).shape == (_BATCH, _DIM)
+
+
+def testSeqLayerRunsOnItsDevices(devices):
+  graph = tf.Graph()
+  with graph.as_default(), devices.Cluster(2):
+    net = lingvo_gpipe.SeqLayer.Params().Set(
+        name='seq',
+        before_tpl=[toy_layers.Dense.Params().Set(name='before')],
+        cell_tpl=[toy_layers.Dense.Params().Set(name=f'cell_{i}')
+                  for i in range(2)]).Instantiate()
+    outputs = net.FPropDefaultTheta(_Inputs())
+  assert net.stage_devices == devices.Names(2)
+  placed = devices.Placed(graph, 2, outputs)
+  work = {
+      d: [n.op for n in g.node].count('Softsign') for d, g in placed.items()
+  }
+  assert work == dict(zip(devices.Names(2), [2, 1]))
+
+
+class TestRefusals:
+
+  @pytest.fixture(autouse=True)
+  def _Graph(self, devices):
+    with tf.Graph().as_default(), devices.Cluster(2):
+      yield
+
+  def _Refused(self, params, match, *args, error=ValueError):
+    with pytest.raises(error, match=match):
+      params.Instantiate().FPropDefaultTheta(*(args or (_Inputs(),)))
+
+  def testMoreStagesThanLayers(self):
+    self._Refused(_Params(5), 'pipeline: num_stages=5 is more than the 4 layers')
+
+  @pytest.mark.parametrize('stages', [0, -1, 1.5])
+  def testStagesThatAreNotAPositiveInteger(self, stages):
+    self._Refused(_Params(stages), 'num_stages is .*positive integer')
+
+  def testBatchThatDoesNotSplit(self):
+    self._Refused(_Params(2, 3), 'batch of 8 .*num_micro_batches=3.* 2 and 4')
+
+  def testMoreMicroBatchesThanExamples(self):
+    self._Refused(_Params(2, 16), 'batch of 8 .*num_micro_batches=16.* are 8')
+
+  def testUnknownBatchSize(self):
+    x = tf.placeholder(tf.float32, [None, _DIM])
+    self._Refused(_Params(2), 'batch size .* not known .*drop_remainder', x)
+
+  def testInputsOfDifferentSizes(self):
+    self._Refused(_Params(2), "different sizes .*'s0': 8, 's1': 4", _Inputs(),
+                  tf.zeros([4]))
+
+  def testStatefulDropoutNamesTheLayer(self):
+    params = _Params(2, keep_prob=.5)
+    for p in params.layers:
+      p.dropout = layers.DropoutLayer.Params()
+    self._Refused(params, 'pipeline, stage 0 .*RandomUniform')
+
+  def testTwoLayersOfOneName(self):
+    cells = [toy_layers.Dense.Params().Set(name='same') for _ in range(2)]
+    params = lingvo_gpipe.PipeliningLayer.Params().Set(name='p', cell_tpl=cells)
+    self._Refused(params, "p: layers 0 and 1 are both named 'same'")
+
+  def testLayersAndCells(self):
+    params = _Params()
+    params.cell_tpl = params.layers
+    self._Refused(params, 'both `layers` .* and `cell_tpl`')
+
+  def testNeitherLayersNorCells(self):
+    self._Refused(lingvo_gpipe.PipeliningLayer.Params().Set(name='p'),
+                  'p: cell_tpl is empty')
+
+  def testNestedMapThatIsMissing(self):
+    self._Refused(
+        _Params(2, nested_map_fprop=True), 'one NestedMap must come in',
+        error=TypeError)
+
+  def testUnknownRecomputeMode(self):
+    self._Refused(_Params(2, recompute='maybe'), "recompute is 'maybe'")
