@@ -18,7 +18,10 @@ def _Train(net, inputs):
   with tf.device(net.stage_devices[-1]):
     loss = tf.reduce_sum(tf.square(outputs[0]))
   optimizer = _V1.train.AdamOptimizer(0.1)
-  pairs = optimizer.compute_gradients(loss, colocate_gradients_with_ops=True)
+  # Ungated, as Lingvo trains: nothing is computed that no variable asks for.
+  pairs = optimizer.compute_gradients(
+      loss, gate_gradients=optimizer.GATE_NONE,
+      colocate_gradients_with_ops=True)
   return optimizer.apply_gradients(pairs), pairs
 
 
