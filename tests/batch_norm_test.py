@@ -1,5 +1,7 @@
 """Batch normalisation in a pipeline, against numpy."""
 
+import sys
+
 import lingvo.compat as tf
 from lingvo.core import bn_layers
 from lingvo.core import layers
@@ -147,3 +149,7 @@ def testEvaluationUsesTheMovingAverages(devices):
   np.testing.assert_allclose(
       devices.Run(graph, 2, y), np.ones((_BATCH, _DIM)) / np.sqrt(1.001),
       rtol=1e-6)
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))

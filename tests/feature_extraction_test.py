@@ -1,5 +1,7 @@
 """FeatureExtractionLayer on its own."""
 
+import sys
+
 import lingvo.compat as tf
 from lingvo.core import layers
 from lingvo.core import tshape
@@ -74,3 +76,7 @@ def testSublayerWithoutAName():
       name='cell', sub=[toy_layers.Dense.Params()])
   with tf.Graph().as_default(), pytest.raises(ValueError, match='has no name'):
     params.Instantiate()
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))

@@ -1,5 +1,7 @@
 """Split, join, and the sizes that are refused."""
 
+import sys
+
 import hypothesis
 from hypothesis import strategies as st
 import lingvo.compat as tf
@@ -41,3 +43,7 @@ def testSize():
 def testSizesThatDoNotFit(args, match):
   with pytest.raises(ValueError, match=match):
     micro_batch.Size(*args)
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))

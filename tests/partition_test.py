@@ -1,6 +1,7 @@
 """Partition against brute force, and the layers it cuts."""
 
 import itertools
+import sys
 
 import hypothesis
 from hypothesis import strategies as st
@@ -104,3 +105,7 @@ def testLayerWithoutCosts():
 def testRefusals(k, match):
   with pytest.raises(ValueError, match=match):
     partition.Partition([1, 1], k)
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))

@@ -1,5 +1,7 @@
 """PipeliningLayer against the same layers in sequence, on K devices."""
 
+import sys
+
 import lingvo.compat as tf
 from lingvo.core import layers
 from lingvo.core import py_utils
@@ -270,3 +272,7 @@ class TestRefusals:
 
   def testUnknownRecomputeMode(self):
     self._Refused(_Params(2, recompute='maybe'), "recompute is 'maybe'")
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))

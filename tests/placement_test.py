@@ -1,5 +1,7 @@
 """Where things really are: read from placed graphs, not from device scopes."""
 
+import sys
+
 import lingvo.compat as tf
 import pytest
 
@@ -142,3 +144,7 @@ def testCopyOfAWeightElsewhereIsSkipped():
 ])
 def testHost(device, host):
   assert placement.HostOf(device) == host
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))

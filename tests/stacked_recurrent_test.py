@@ -1,5 +1,7 @@
 """StackedRecurrent against the same cells one after another, on K devices."""
 
+import sys
+
 import lingvo.compat as tf
 from lingvo.core import base_layer
 from lingvo.core import py_utils
@@ -331,3 +333,7 @@ class TestRefusals:
   def testInputsThatAreNotAMap(self, devices):
     _Refused(devices, TypeError, 'inputs must be a NestedMap',
              inputs=lambda: tf.ones([2]))
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))

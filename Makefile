@@ -1,0 +1,49 @@
+# Each of these does all the set-up that it needs. See CONTRIBUTING.md.
+#
+#   STACK=portable|current   the software stack; by default set-up picks it from the machine
+#   GPU=1                    set-up installs TensorFlow's CUDA libraries too
+#   MODEL, LOGDIR, ARGS      what `make train` trains, where it saves, and the trainer's other flags
+#   PYTEST_ARGS              more arguments for pytest, such as: PYTEST_ARGS='tests/micro_batch_test.py -x'
+
+VENV := .venv
+MODEL := model_registry.image.resnet.ResNetDigits
+LOGDIR := build/digits
+ARGS := --num_stages=2 --num_micro_batches=4
+PYTEST_ARGS :=
+
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/ready$(STACK:%=-%)$(if $(filter 1,$(GPU)),-gpu)
+
+# Without TensorFlow's notes about the processor and missing GPUs.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: help setup train test test-all test-current lock
+
+help:
+	@echo "make setup         the virtual environment alone (GPU=1: with TensorFlow's CUDA libraries)"
+	@echo "make train         trains a ResNet on handwritten digits over two devices"
+	@echo "make test          runs the tests"
+	@echo "make test-all      runs the slow tests too"
+	@echo "make test-current  runs the tests on the newest stack in a Debian 13 folder, for older systems (as root)"
+	@echo "make lock          pins the packages in requirements/ anew"
+
+setup: $(READY)
+	@echo "$(VENV) is ready: $$(cat $(VENV)/stack) stack"
+
+train: $(READY)
+	$(PYTHON) -m lingvo_gpipe.trainer --model=$(MODEL) --logdir=$(LOGDIR) $(ARGS)
+
+test: $(READY)
+	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+test-all: $(READY)
+	$(PYTHON) -m pytest -m '' $(PYTEST_ARGS)
+
+test-current:
+	tools/test_current.sh
+
+lock: $(READY)
+	tools/lock.sh $(VENV)/bin/uv
+
+$(READY): $(wildcard requirements/*.txt)
+	@STACK=$(STACK) GPU=$(GPU) tools/setup.sh $(VENV)
