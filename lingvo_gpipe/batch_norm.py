@@ -5,7 +5,7 @@ The moving averages, used in evaluation, must be updated once a mini-batch, from
 all its micro-batches, and not again when the gradient recomputes them. Lingvo's
 BatchNormLayerNoPadding does that, by accumulators. BatchNormLayer assigns its
 moving averages on the spot; `Adopt` makes such layers collect statistics in
-accumulators too, whoever created them and however deep they lie.
+accumulators too.
 
 The whole mini-batch's statistics can't be used to normalise in a pipeline: they
 are known only when the last micro-batch has passed the layer, and the first
@@ -112,19 +112,17 @@ def _Collecting(cls):
 
 
 def Adopt(layer):
-  """Makes every BatchNormLayer in a layer collect statistics in accumulators.
+  """Makes a BatchNormLayer collect statistics; leaves other layers as they are.
 
   Args:
-    layer: A layer, already created. It and its descendants keep their params,
-      variables and names.
+    layer: A layer, already created. It keeps its params, variables and name; its
+      children aren't looked at.
   """
-  if isinstance(layer, bn_layers.BatchNormLayer):
-    if isinstance(layer, _MicroBatchStatistics):
-      return
-    layer.__class__ = _Collecting(type(layer))
-    dim = layer.params.dim
-    layer.RegisterAccumulator('pipeline_count', _Statistic([]))
-    layer.RegisterAccumulator('pipeline_mean', _Statistic([dim]))
-    layer.RegisterAccumulator('pipeline_squares', _Statistic([dim]))
-  for child in py_utils.Flatten(layer.children):
-    Adopt(child)
+  if not isinstance(layer, bn_layers.BatchNormLayer) or isinstance(
+      layer, _MicroBatchStatistics):
+    return
+  layer.__class__ = _Collecting(type(layer))
+  dim = layer.params.dim
+  layer.RegisterAccumulator('pipeline_count', _Statistic([]))
+  layer.RegisterAccumulator('pipeline_mean', _Statistic([dim]))
+  layer.RegisterAccumulator('pipeline_squares', _Statistic([dim]))

@@ -104,7 +104,9 @@ class FeatureExtractionLayer(base_layer.BaseLayer):
       # Each layer's random ops depend on its name and not on what runs before
       # it in the same stage: the masks are the same for any partition.
       py_utils.ResetStepSeed(seed + py_utils.GenerateSeedFromName(sub.name))
-      args = self.children[sub.name].FProp(theta[sub.name], *ToTuple(args))
+      # Ops, and errors about them, show the layer's name.
+      with tf.name_scope(py_utils.SanitizeScopeKey(sub.name)):
+        args = self.children[sub.name].FProp(theta[sub.name], *ToTuple(args))
     py_utils.ResetStepSeed(seed)
     for name in p.act_fetch_layers:
       activation = self.children[name].activation

@@ -7,6 +7,7 @@ from lingvo.core import py_utils
 import numpy as np
 
 from lingvo_gpipe import batch_norm
+from lingvo_gpipe import dropout
 from lingvo_gpipe import feature_extraction
 from lingvo_gpipe import micro_batch
 from lingvo_gpipe import partition
@@ -69,7 +70,9 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     self._costs = None
     super().__init__(params)
     for _, cell in self._cells:
-      batch_norm.Adopt(cell)
+      for layer in _Descendants(cell):
+        batch_norm.Adopt(layer)
+        dropout.Adopt(layer)
 
   def _CellParams(self):
     p = self.params
@@ -226,6 +229,13 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       return _Present(outputs), py_utils.NestedMap()
 
     return CellFn
+
+
+def _Descendants(layer):
+  """The layer itself and all layers below it, whoever created them."""
+  yield layer
+  for child in py_utils.Flatten(layer.children):
+    yield from _Descendants(child)
 
 
 def _Present(nmap):

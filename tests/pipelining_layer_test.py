@@ -3,6 +3,7 @@
 import sys
 
 import lingvo.compat as tf
+from lingvo.core import attention
 from lingvo.core import layers
 from lingvo.core import py_utils
 import numpy as np
@@ -213,6 +214,26 @@ def testSeqLayerRunsOnItsDevices(devices):
   assert work == dict(zip(devices.Names(2), [2, 1]))
 
 
+def testStatefulDropoutIsSwitched(devices):
+  params = _Params(2, keep_prob=.5)
+  for p in params.layers:
+    p.dropout = layers.DropoutLayer.Params()
+  _AssertSame(
+      _Evaluate(devices, 2, params), _Evaluate(
+          devices, 1, _Params(1, keep_prob=.5)))
+
+
+def testAttentionDropoutIsSwitched(devices):
+  del devices
+  atten = attention.DotProductAttention.Params().Set(
+      name='atten', source_dim=4, query_dim=4, hidden_dim=4,
+      atten_dropout_prob=0.5, atten_dropout_deterministic=False)
+  with tf.Graph().as_default():
+    net = lingvo_gpipe.PipeliningLayer.Params().Set(
+        name='p', layers=[atten]).Instantiate()
+  assert net.children['d0'].children['atten'].params.atten_dropout_deterministic
+
+
 class TestRefusals:
 
   @pytest.fixture(autouse=True)
@@ -245,11 +266,17 @@ class TestRefusals:
     self._Refused(_Params(2), "different sizes .*'s0': 8, 's1': 4", _Inputs(),
                   tf.zeros([4]))
 
-  def testStatefulDropoutNamesTheLayer(self):
-    params = _Params(2, keep_prob=.5)
-    for p in params.layers:
-      p.dropout = layers.DropoutLayer.Params()
-    self._Refused(params, 'pipeline, stage 0 .*RandomUniform')
+  def testStatefulRandomOpNamesTheStage(self):
+
+    class Noisy(toy_layers.Dense):
+
+      def FProp(self, theta, x):
+        return super().FProp(theta, x) + tf.random.normal([_DIM])
+
+    params = _Params(2)
+    params.layers[3].cls = Noisy
+    self._Refused(
+        params, r'pipeline, stage 1 \(d1\): .*dense_3.*RandomStandardNormal')
 
   def testTwoLayersOfOneName(self):
     cells = [toy_layers.Dense.Params().Set(name='same') for _ in range(2)]
