@@ -27,28 +27,24 @@ from lingvo_gpipe import slices
 class ForwardLoop:
   """The forward loop and what it leaves behind."""
 
-  def __init__(self, stages, inputs, seed, first_id, unused_state, recompute):
+  def __init__(self, stages, inputs, layout, seed, first_id, unused_state,
+               recompute):
     self.stages = stages
+    self.layout = layout
     self._recompute = recompute == 'always'
     self._unused_state = unused_state
     padding = inputs.get('padding')
     with tf.device(stages[0].device):
-      self.length = py_utils.GetShape(inputs.Flatten()[0])[0]
-      self.begin, self.limit = 0, self.length
+      self.begin, self.limit = 0, layout.length
       if padding is not None:
         self.begin, self.limit = _Unpadded(padding)
       self.inputs = inputs.Transform(tf.identity)
-      self._inputs = slices.Slices.Of(self.inputs, self.length)
+      self._inputs = slices.Slices.Of(self.inputs, layout)
     self._numbers = [
         micro_batch.RandomNumbers(s, seed, first_id) for s in stages
     ]
     self._written = [None] * len(stages)  # The Slices before the loop.
     self.kept = []  # Filled by Run; a recompute_lib.Kept for each stage.
-
-  @property
-  def parallel_iterations(self):
-    """Iterations under way at once; more than micro-batches is no use."""
-    return self.length if isinstance(self.length, int) else 32
 
   def Run(self):
     """Builds the loop.
@@ -65,7 +61,7 @@ class ForwardLoop:
       _, end = tf.while_loop(
           lambda i, _: i < self.limit, self._Body,
           [i, carries],
-          parallel_iterations=self.parallel_iterations,
+          parallel_iterations=self.layout.most,
           back_prop=not self._recompute, name='forward')
     return self._Finish(end)
 
@@ -73,18 +69,19 @@ class ForwardLoop:
     """What stage k carries round the loop, at its start."""
     stage = self.stages[k]
     written = py_utils.NestedMap()
+    apart = slices.Stacked(self.layout.length)
     with tf.device(stage.device):
       if k == len(self.stages) - 1:
-        written.outputs = slices.Slices(stage.state1_spec, self.length)
+        written.outputs = slices.Slices(stage.state1_spec, self.layout)
       if self._recompute:
         if k > 0:
-          written.inputs = slices.Slices(stage.inputs_spec, self.length)
+          written.inputs = slices.Slices(stage.inputs_spec, apart)
         if self._GivesState(stage):
           written.states = slices.Slices(
               stage.state0.Transform(lambda x: tf.TensorSpec(x.shape, x.dtype)),
-              self.length)
+              apart)
         if stage.cell_grad is not None:
-          written.extras = slices.Slices(stage.extras_spec, self.length)
+          written.extras = slices.Slices(stage.extras_spec, apart)
       accumulators = []
       if stage.accumulators is not None:
         values = stage.accumulators.GetAccumulatorValues()
@@ -181,8 +178,8 @@ class ForwardLoop:
         }
         finals.append(stage.state0.Pack(carry.state))
         if k == len(self.stages) - 1:
-          states = written['outputs'].Stack()
-          detached = written['outputs'].Detached().Stack()
+          states = written['outputs'].Join()
+          detached = written['outputs'].Detached().Join()
         if self._recompute:
           kept = {
               key: w.Detached() for key, w in dict(

@@ -30,7 +30,7 @@ def Size(batch_size, num_micro_batches, micro_batch_size=None):
         'The batch size of the inputs is not known while the graph is built, '
         f'so it cannot be split into num_micro_batches={num_micro_batches}. '
         'Give the input a static shape: batch with drop_remainder=True, or '
-        'call set_shape.')
+        'call set_shape. Or set pad_batch=True.')
   if micro_batch_size and micro_batch_size * num_micro_batches != batch_size:
     raise ValueError(
         f'micro_batch_size * num_micro_batches is {micro_batch_size} * '
@@ -39,10 +39,10 @@ def Size(batch_size, num_micro_batches, micro_batch_size=None):
         'make the product equal the batch size.')
   if batch_size % num_micro_batches:
     raise ValueError(
-        f'A batch of {batch_size} cannot be split into '
-        f'num_micro_batches={num_micro_batches} equal micro-batches. The '
-        f'nearest numbers that fit are {_Nearest(batch_size, num_micro_batches)}.'
-    )
+        f'A batch of {batch_size} cannot be split into num_micro_batches='
+        f'{num_micro_batches} equal micro-batches. The '
+        f'nearest numbers that fit are {_Nearest(batch_size, num_micro_batches)}. '
+        'Or set pad_batch=True for micro-batches of different sizes.')
   return batch_size // num_micro_batches
 
 
@@ -52,6 +52,22 @@ def _Nearest(batch_size, num_micro_batches):
   below = [m for m in fits if m < num_micro_batches][-1:]
   above = [m for m in fits if m > num_micro_batches][:1]
   return ' and '.join(str(m) for m in below + above)
+
+
+def UnevenSizes(batch_size, num_micro_batches):
+  """The sizes of micro-batches of any batch: they differ by one at most.
+
+  Args:
+    batch_size: int32 scalar. With fewer examples than micro-batches there are
+      fewer micro-batches; none is empty.
+    num_micro_batches: An int.
+
+  Returns:
+    int32 [min(batch_size, num_micro_batches)].
+  """
+  num = tf.minimum(batch_size, num_micro_batches)
+  larger = tf.cast(tf.range(num) < batch_size % num, tf.int32)
+  return batch_size // num + larger
 
 
 def Split(x, num_micro_batches, batch_dim):

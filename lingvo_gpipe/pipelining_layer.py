@@ -11,6 +11,7 @@ from lingvo_gpipe import dropout
 from lingvo_gpipe import feature_extraction
 from lingvo_gpipe import micro_batch
 from lingvo_gpipe import partition
+from lingvo_gpipe import slices
 from lingvo_gpipe.feature_extraction import ToTuple
 from lingvo_gpipe.stacked_recurrent import StackedRecurrent
 
@@ -45,6 +46,11 @@ class PipeliningLayer(feature_extraction.SeqLayer):
              'How many micro-batches the mini-batch is split into.')
     p.Define('micro_batch_size', None,
              'The size of a micro-batch, checked against the batch if given.')
+    p.Define(
+        'pad_batch', False,
+        'Whether any batch size will do, also one that is not known while the '
+        'graph is built. Micro-batches then differ in size by one at most (so '
+        'that in fact nothing is padded), and there are no more than examples.')
     p.Define('batch_dim', 0, 'The batch dimension of the inputs and outputs.')
     p.Define('state_dtype', None,
              "Taken for Lingvo's sake, and unused: each tensor that travels from "
@@ -139,7 +145,7 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     inputs = self._Pack(p.name, inputs)
     boundaries = {0: _Template(inputs)}
     with tf.device(self._devices[0]):
-      micro_batches = self._Split(inputs)
+      micro_batches, layout, join = self._Split(inputs)
       first_id = micro_batch.FirstId(p.num_micro_batches)
     cells = [cell for _, cell in self._cells]
     outputs, _ = StackedRecurrent(
@@ -154,13 +160,14 @@ class PipeliningLayer(feature_extraction.SeqLayer):
         accumulator_layers=cells,
         recompute=p.recompute,
         first_micro_batch_id=first_id,
+        layout=layout,
         zeros_for_unused=False,
         names=[f'{p.name}, stage {i} ({name})'
                for i, (name, _) in enumerate(self._cells)])
     with tf.device(self._devices[-1]):
       return self._Unpack(
           _Restore(
-              outputs.Transform(lambda x: micro_batch.Join(x, p.batch_dim)),
+              outputs.Transform(join),
               boundaries[len(cells)]))
 
   def _OneByOne(self):
@@ -191,7 +198,15 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     return values[0] if len(values) == 1 else values
 
   def _Split(self, nmap):
-    """Splits each tensor into [num_micro_batches, ...]; leaves None out."""
+    """Splits the inputs into micro-batches.
+
+    Args:
+      nmap: NestedMap of tensors and None.
+
+    Returns:
+      (nmap without None, its tensors as StackedRecurrent takes them; their
+      layout; what joins an output tensor of StackedRecurrent).
+    """
     p = self.params
     sizes = {
         key: x.shape.as_list()[p.batch_dim]
@@ -199,14 +214,20 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     }
     if not sizes:
       raise ValueError(f'{p.name}: all inputs are None.')
-    if len(set(sizes.values())) > 1:
+    if len(set(sizes.values()) - {None}) > 1:
       raise ValueError(
           f'{p.name}: the inputs have different sizes along batch_dim='
           f'{p.batch_dim}: {sizes}.')
-    micro_batch.Size(
-        list(sizes.values())[0], p.num_micro_batches, p.micro_batch_size)
-    return _Present(nmap).Transform(
-        lambda x: micro_batch.Split(x, p.num_micro_batches, p.batch_dim))
+    size = list(sizes.values())[0]
+    m = p.num_micro_batches
+    nmap = _Present(nmap)
+    if p.pad_batch and (size is None or size % m):
+      batch_size = tf.shape(nmap.Flatten()[0])[p.batch_dim]
+      uneven = micro_batch.UnevenSizes(batch_size, m)
+      return nmap, slices.Rows(uneven, p.batch_dim, m), lambda x: x
+    micro_batch.Size(size, m, p.micro_batch_size)
+    return (nmap.Transform(lambda x: micro_batch.Split(x, m, p.batch_dim)),
+            slices.Stacked(m), lambda x: micro_batch.Join(x, p.batch_dim))
 
   def _CellFn(self, i, boundaries):
     """The cell function of stage i.

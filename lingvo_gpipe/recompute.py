@@ -49,8 +49,7 @@ class StageGradients:
 
 
 @lingvo_compat.GraphLoops()
-def BackwardLoop(stages, kept, begin, limit, length, d_outputs, d_finals,
-                 parallel_iterations):
+def BackwardLoop(stages, kept, begin, limit, layout, d_outputs, d_finals):
   """Builds the backward loop.
 
   Args:
@@ -58,14 +57,13 @@ def BackwardLoop(stages, kept, begin, limit, length, d_outputs, d_finals,
     kept: A Kept for each stage.
     begin: The first micro-batch, an int or int32 scalar.
     limit: One past the last micro-batch, an int or int32 scalar.
-    length: The number of micro-batches in the inputs.
-    d_outputs: The gradients of the last stage's stacked state1; a list after
+    layout: How micro-batches lie in the inputs and outputs (slices.py).
+    d_outputs: The gradients of the last stage's joined state1; a list after
       Flatten(), None for what isn't differentiable.
     d_finals: For each stage, a list of gradients of its final state.
-    parallel_iterations: How many iterations may be under way at once.
 
   Returns:
-    (a StageGradients for each stage, the list of gradients of the stacked
+    (a StageGradients for each stage, the list of gradients of the joined
     inputs).
   """
   last = len(stages) - 1
@@ -76,9 +74,9 @@ def BackwardLoop(stages, kept, begin, limit, length, d_outputs, d_finals,
   with tf.device(stages[last].device):
     outputs_spec = _Floats(stages[last].state1_spec)
     d_out = slices.Slices.Of(
-        outputs_spec.Pack([d for d in d_outputs if d is not None]), length)
+        outputs_spec.Pack([d for d in d_outputs if d is not None]), layout)
   with tf.device(stages[0].device):
-    d_inputs = slices.Slices(_Floats(stages[0].inputs_spec), length)
+    d_inputs = slices.Slices(_Floats(stages[0].inputs_spec), layout)
   with tf.device(placement.HostOf(stages[last].device)):
     first = tf.convert_to_tensor(limit, tf.int32) - 1
 
@@ -95,23 +93,22 @@ def BackwardLoop(stages, kept, begin, limit, length, d_outputs, d_finals,
           d_state1 = stage.cell_out_grad(d_next)
         after[k], d_next = backward.Step(carries[k], d_state1)
         if k == 0:
-          written = d_inputs.With(d_inputs_arrays).Write(
-              t, _Fill(_Floats(stage.inputs_spec), d_next, zeros=True))
+          written = d_inputs.With(d_inputs_arrays).Write(t, d_next)
     return i - 1, after, written.arrays
 
   carries = [b.Start(limit) for b in backwards]
   with tf.device(None), tf.device(placement.BesideInput):
     _, carries, arrays = tf.while_loop(
         lambda i, *_: i >= begin, Body, [first, carries, d_inputs.arrays],
-        parallel_iterations=parallel_iterations, back_prop=False,
+        parallel_iterations=layout.most, back_prop=False,
         name='backward')
   with tf.device(stages[0].device):
-    stacked = dict(d_inputs.With(arrays).Stack().FlattenItems())
-  d_stacked = [
-      stacked.get(key) if backwards[0].saw_inputs.get(key) else None
+    joined = dict(d_inputs.With(arrays).Join().FlattenItems())
+  d_joined = [
+      joined.get(key) if backwards[0].saw_inputs.get(key) else None
       for key, _ in stages[0].inputs_spec.FlattenItems()
   ]
-  return [b.Finish(c) for b, c in zip(backwards, carries)], d_stacked
+  return [b.Finish(c) for b, c in zip(backwards, carries)], d_joined
 
 
 @lingvo_compat.GraphLoops()
@@ -179,7 +176,8 @@ class _StageBackward:
         stage; None where there is none.
 
     Returns:
-      (the carry afterwards, NestedMap of the gradients of the inputs).
+      (the carry afterwards, NestedMap of the gradients of the inputs; for the
+      first stage, of those that are differentiable, zeros for none).
     """
     stage, kept = self._stage, self._kept
     # Ops that wait for nothing else wait for the micro-batch before; without
@@ -204,6 +202,8 @@ class _StageBackward:
       work += [d for d in d_inputs.Flatten() if d is not None]
     with tf.control_dependencies(work):
       after.token = tf.identity(carry.token)
+    if self._first:
+      d_inputs = _ZerosForNone(d_inputs, inputs)
     return after, d_inputs
 
   def Finish(self, carry):
@@ -298,6 +298,16 @@ def _ZeroSum(x):
 def _Floats(spec):
   """The part of a NestedMap of TensorSpec that is differentiable."""
   return spec.Filter(Differentiable)
+
+
+def _ZerosForNone(grads, values):
+  """grads of the differentiable values, zeros where there is none."""
+  grads = dict(grads.FlattenItems())
+  floats = values.Filter(Differentiable)
+  return floats.Pack([
+      tf.zeros_like(x) if grads[key] is None else grads[key]
+      for key, x in floats.FlattenItems()
+  ])
 
 
 def _Fill(spec, found, zeros=False):

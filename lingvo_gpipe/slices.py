@@ -25,46 +25,146 @@ def _WireType(dtype):
   return tf.int64 if dtype == tf.int32 else dtype
 
 
+class Stacked:
+  """How slices lie in a tensor [length, ...]: slice t of x is x[t].
+
+  Attributes:
+    length: The number of slices, an int or int32 scalar.
+    most: An int that length doesn't exceed, as far as that is known.
+  """
+
+  def __init__(self, length):
+    self.length = length
+    self.most = length if isinstance(length, int) else 32
+
+  def SliceShape(self, shape):
+    """The shape of a slice of a tensor of this shape."""
+    return shape[1:]
+
+  def Take(self, array, x):
+    """`array`, a TensorArray, filled with the slices of x."""
+    return array.unstack(x)
+
+  def Join(self, array, slice_shape):
+    """The tensor of the slices in `array`."""
+    x = array.stack()
+    length = self.length if isinstance(self.length, int) else None
+    x.set_shape(tf.TensorShape([length]).concatenate(slice_shape))
+    return x
+
+  def Inside(self, x):
+    """A slice as it lies in an array."""
+    return x
+
+  def InsideShape(self, shape):
+    """The shape of Inside(x) for an x of this shape."""
+    return shape
+
+  def Outside(self, x):
+    """The inverse of Inside."""
+    return x
+
+
+class Rows:
+  """How slices lie in a tensor [..., batch, ...]: runs of examples.
+
+  They may be of different sizes. In an array each has its examples first.
+
+  Attributes:
+    length: The number of slices, an int32 scalar.
+    most: An int that length doesn't exceed.
+  """
+
+  def __init__(self, sizes, dim, most):
+    """Constructor.
+
+    Args:
+      sizes: int32 [length], the slices' sizes; they add up to the batch.
+      dim: The batch dimension.
+      most: See the attributes.
+    """
+    self._sizes = sizes
+    self._dim = dim
+    self.length = tf.shape(sizes)[0]
+    self.most = most
+
+  def SliceShape(self, shape):
+    shape = shape.as_list()
+    shape[self._dim] = None
+    return tf.TensorShape(shape)
+
+  def Take(self, array, x):
+    return array.split(self.Inside(x), self._sizes)
+
+  def Join(self, array, slice_shape):
+    x = self.Outside(array.concat())
+    x.set_shape(slice_shape)
+    return x
+
+  def Inside(self, x):
+    return _Move(x, self._dim, 0)
+
+  def InsideShape(self, shape):
+    shape = shape.as_list()
+    return tf.TensorShape([shape.pop(self._dim)] + shape)
+
+  def Outside(self, x):
+    return _Move(x, 0, self._dim)
+
+
+def _Move(x, source, target):
+  """x with its dimension `source` moved to `target`."""
+  if source == target:
+    return x
+  order = list(range(x.shape.rank))
+  order.insert(target, order.pop(source))
+  return tf.transpose(x, order)
+
+
 class Slices:
-  """`length` slices of each tensor of a NestedMap.
+  """The slices of each tensor of a NestedMap.
 
   The object is immutable: Write gives a new one, whose `arrays` go round the
   loop in place of the old (`With`).
   """
 
-  def __init__(self, spec, length, arrays=None, empty=None):
+  def __init__(self, spec, layout, arrays=None, empty=None):
     """Makes empty slices; unwritten ones read as zeros.
 
     Args:
       spec: NestedMap of TensorSpec, one slice's shapes and dtypes.
-      length: The number of slices, an int or int32 scalar.
+      layout: Stacked or Rows.
       arrays: The TensorArrays to use, in the order of spec.Flatten().
       empty: What the arrays were before anything was written.
     """
     self._spec = spec
-    self._length = length
-    if arrays is None:
-      # On this device, not on that of whoever writes first.
-      arrays = [
-          tf.TensorArray(
-              _WireType(s.dtype), size=length, element_shape=s.shape,
-              clear_after_read=False, colocate_with_first_write_call=False)
-          for s in spec.Flatten()
-      ]
-    self.arrays = arrays
-    self._empty = empty or arrays
+    self._layout = layout
+    self.arrays = arrays if arrays is not None else [
+        self._NewArray(s) for s in spec.Flatten()
+    ]
+    self._empty = empty or self.arrays
+
+  def _NewArray(self, spec):
+    shape = self._layout.InsideShape(spec.shape)
+    # On this device, not on that of whoever writes first.
+    return tf.TensorArray(
+        _WireType(spec.dtype), size=self._layout.length, element_shape=shape,
+        infer_shape=shape.is_fully_defined(), clear_after_read=False,
+        colocate_with_first_write_call=False)
 
   @classmethod
-  def Of(cls, nmap, length):
-    """The slices of tensors [length, ...]."""
-    spec = nmap.Transform(lambda x: tf.TensorSpec(x.shape[1:], x.dtype))
-    empty = cls(spec, length)
-    return empty.With(
-        [a.unstack(ToWire(x)) for a, x in zip(empty.arrays, nmap.Flatten())])
+  def Of(cls, nmap, layout):
+    """The slices of tensors that lie in the layout."""
+    spec = nmap.Transform(
+        lambda x: tf.TensorSpec(layout.SliceShape(x.shape), x.dtype))
+    empty = cls(spec, layout)
+    return empty.With([
+        layout.Take(a, ToWire(x)) for a, x in zip(empty.arrays, nmap.Flatten())
+    ])
 
   def With(self, arrays):
     """The same slices, held by `arrays`."""
-    return Slices(self._spec, self._length, list(arrays), self._empty)
+    return Slices(self._spec, self._layout, list(arrays), self._empty)
 
   def Write(self, t, nmap):
     """Sets slice t.
@@ -76,21 +176,26 @@ class Slices:
     Returns:
       The new Slices.
     """
-    return self.With(
-        [a.write(t, ToWire(x)) for a, x in zip(self.arrays, nmap.Flatten())])
+    return self.With([
+        a.write(t, self._layout.Inside(ToWire(x)))
+        for a, x in zip(self.arrays, nmap.Flatten())
+    ])
 
   def Read(self, t):
     """The NestedMap of slice t."""
-    return self._Pack([a.read(t) for a in self.arrays],
-                      [s.shape for s in self._spec.Flatten()])
+    values = []
+    for a, s in zip(self.arrays, self._spec.Flatten()):
+      x = self._layout.Outside(a.read(t))
+      x.set_shape(s.shape)
+      values.append(FromWire(x, s.dtype))
+    return self._spec.Pack(values)
 
-  def Stack(self):
-    """The NestedMap of tensors [length, ...]."""
-    length = self._length if isinstance(self._length, int) else None
-    return self._Pack(
-        [a.stack() for a in self.arrays],
-        [tf.TensorShape([length]).concatenate(s.shape)
-         for s in self._spec.Flatten()])
+  def Join(self):
+    """The NestedMap of tensors that lie in the layout."""
+    return self._spec.Pack([
+        FromWire(self._layout.Join(a, s.shape), s.dtype)
+        for a, s in zip(self.arrays, self._spec.Flatten())
+    ])
 
   def Detached(self):
     """The same slices, but not data-dependent on what wrote them.
@@ -103,11 +208,3 @@ class Slices:
       return self  # A functional loop is one op, whose gradient isn't asked.
     with tf.control_dependencies([a.flow for a in self.arrays]):
       return self.With([a.identity() for a in self._empty])
-
-  def _Pack(self, tensors, shapes):
-    out = []
-    for x, spec, shape in zip(tensors, self._spec.Flatten(), shapes):
-      x = FromWire(x, spec.dtype)
-      x.set_shape(shape)
-      out.append(x)
-    return self._spec.Pack(out)

@@ -12,6 +12,7 @@ from lingvo_gpipe import gradient_link
 from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe import placement
 from lingvo_gpipe import recompute as recompute_lib
+from lingvo_gpipe import slices
 from lingvo_gpipe.stage import CurrentStepSeed
 from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Stage
@@ -34,6 +35,7 @@ def StackedRecurrent(devices,
                      unused_acc_state=False,
                      recompute='always',
                      first_micro_batch_id=None,
+                     layout=None,
                      zeros_for_unused=True,
                      names=None):
   """Computes stacked recurrent layers, each on its device.
@@ -70,6 +72,8 @@ def StackedRecurrent(devices,
     recompute: One of RECOMPUTE_MODES. With a cell_grad it is `always`.
     first_micro_batch_id: int64 scalar. If given, random ops of time step t see
       first_micro_batch_id + t as the global step.
+    layout: How the time steps lie in the inputs and outputs: slices.Stacked or
+      slices.Rows. None: [time, ...].
     zeros_for_unused: Whether the gradient of a weight, state or input that does
       not affect the outputs is zeros, as in Lingvo, or None, as in TensorFlow.
     names: What errors call the layers. A list of K, or None.
@@ -95,14 +99,19 @@ def StackedRecurrent(devices,
         f'{", ".join(RECOMPUTE_MODES)}.')
   if any(s.cell_grad is not None for s in stages):
     recompute = 'always'
-  spec = inputs.Transform(lambda x: tf.TensorSpec(x.shape[1:], x.dtype))
+  if layout is None:
+    with tf.device(devices[0]):
+      layout = slices.Stacked(py_utils.GetShape(inputs.Flatten()[0])[0])
+  spec = inputs.Transform(
+      lambda x: tf.TensorSpec(layout.SliceShape(x.shape), x.dtype))
   with tf.name_scope('stacked_recurrent'), _KeepCollections():
     for stage in stages:
       stage.Trace(spec)
       spec = stage.out_spec
     seed = CurrentStepSeed()
-    loop = forward_loop.ForwardLoop(stages, inputs, seed, first_micro_batch_id,
-                                    unused_acc_state, recompute)
+    loop = forward_loop.ForwardLoop(stages, inputs, layout, seed,
+                                    first_micro_batch_id, unused_acc_state,
+                                    recompute)
     states, finals = _Link(loop, *loop.Run(), recompute, zeros_for_unused)
     py_utils.ResetStepSeed(
         seed + py_utils.GenerateSeedFromName('after_stacked_recurrent'))
@@ -200,9 +209,8 @@ def _Link(loop, states, detached, finals, recompute, zeros_for_unused):
 
   def Recomputed(d_states, d_finals):
     grads, d_inputs = recompute_lib.BackwardLoop(
-        stages, loop.kept, loop.begin, loop.limit, loop.length,
-        _Refill(states, d_states), list(map(_Refill, finals, d_finals)),
-        loop.parallel_iterations)
+        stages, loop.kept, loop.begin, loop.limit, loop.layout,
+        _Refill(states, d_states), list(map(_Refill, finals, d_finals)))
     found = [
         _Pick(s.theta, g.theta) + _Pick(s.state0, g.state0) + g.captures
         for s, g in zip(stages, grads)

@@ -46,11 +46,11 @@ def _Data(seed=1):
   return rng.normal(100., [.1, 1., 10.], (_STEPS, _BATCH, 5, 5, _DIM))
 
 
-def _MovingAverages(devices, norm, k, m, data, paddings=None):
+def _MovingAverages(devices, norm, k, m, data, paddings=None, **kwargs):
   """Trains for a few steps; returns the moving mean and variance."""
   graph = tf.Graph()
   with graph.as_default(), devices.Cluster(k):
-    net = _Net(norm, k, m).Instantiate()
+    net = _Net(norm, k, m).Set(**kwargs).Instantiate()
     step = py_utils.GetOrCreateGlobalStepVar()
     x = tf.gather(tf.constant(data, tf.float32), step)
     args = (x,)
@@ -113,6 +113,16 @@ def testPaddingsDoNotCount(devices, k, m):
       devices, _Inner.Params().Set(name='inner'), k, m, data, paddings)
   expected = _Expected(data, 1 - paddings)
   np.testing.assert_allclose(mean, expected[0], rtol=1e-5)
+  np.testing.assert_allclose(variance, expected[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize('norm', ['BatchNormLayer', 'BatchNormLayerNoPadding'])
+def testMicroBatchesOfDifferentSizes(devices, norm):
+  data = _Data() - 100.
+  layer = _Norm(getattr(bn_layers, norm))
+  mean, variance = _MovingAverages(devices, layer, 2, 3, data, pad_batch=True)
+  expected = _Expected(data)
+  np.testing.assert_allclose(mean, expected[0], rtol=1e-5, atol=1e-6)
   np.testing.assert_allclose(variance, expected[1], rtol=1e-4)
 
 

@@ -27,6 +27,14 @@ def testJoinIsTheInverseOfSplit(m, size, rank, data):
   np.testing.assert_array_equal(split, np.split(x, m, axis=batch_dim))
 
 
+@pytest.mark.parametrize('batch,m,expected', [
+    (10, 4, [3, 3, 2, 2]), (8, 4, [2, 2, 2, 2]), (3, 8, [1, 1, 1])])
+def testUnevenSizes(batch, m, expected):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    sizes = session.run(micro_batch.UnevenSizes(tf.constant(batch), m))
+  assert sizes.tolist() == expected
+
+
 def testSize():
   assert micro_batch.Size(12, 4) == 3
   assert micro_batch.Size(12, 4, 3) == 3

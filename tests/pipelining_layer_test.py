@@ -234,6 +234,47 @@ def testAttentionDropoutIsSwitched(devices):
   assert net.children['d0'].children['atten'].params.atten_dropout_deterministic
 
 
+@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
+@pytest.mark.parametrize('m', [3, 5, 16])
+@pytest.mark.parametrize('batch_dim', [0, 1])
+def testAnyBatchSize(devices, batch_dim, m, recompute):
+  cls = _Transposed if batch_dim else toy_layers.Dense
+
+  def Params(k, m):
+    params = _Params(k, m, recompute=recompute, batch_dim=batch_dim,
+                     pad_batch=True)
+    for p in params.layers:
+      p.cls = cls
+    return params
+
+  args = lambda: (tf.transpose(_Inputs()) if batch_dim else _Inputs(),)
+  ours = _Evaluate(devices, 2, Params(2, m), args)
+  expected = _Evaluate(devices, 1, Params(1, 1), args)
+  _AssertSame(ours, expected)
+
+
+def testTheLastSmallerBatchOfAnEpoch(devices):
+  graph = tf.Graph()
+  with graph.as_default(), devices.Cluster(2):
+    net = _Params(2, 4, pad_batch=True).Instantiate()
+    x = tf.placeholder(tf.float32, [None, _DIM])
+    y = net.FPropDefaultTheta(x)
+    w = tf.trainable_variables()[0]
+    grad = tf.gradients(tf.reduce_sum(y), w)[0]
+    init = tf.global_variables_initializer()
+  data = np.random.RandomState(0).randn(_BATCH, _DIM)
+  with devices.Session(graph, 2) as session:
+    session.run(init)
+    whole = session.run(y, {x: data})
+    for n in (1, 3, 5, 6, 8):
+      part, _ = session.run([y, grad], {x: data[:n]})
+      np.testing.assert_allclose(part, whole[:n], rtol=1e-5, atol=1e-6)
+    first, rest, both = [
+        session.run(grad, {x: d}) for d in (data[:3], data[3:], data)
+    ]
+  np.testing.assert_allclose(first + rest, both, rtol=1e-4, atol=1e-5)
+
+
 class TestRefusals:
 
   @pytest.fixture(autouse=True)
