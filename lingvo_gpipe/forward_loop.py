@@ -22,6 +22,7 @@ from lingvo_gpipe import micro_batch
 from lingvo_gpipe import placement
 from lingvo_gpipe import recompute as recompute_lib
 from lingvo_gpipe import slices
+from lingvo_gpipe.stage import Differentiable
 
 
 class ForwardLoop:
@@ -130,6 +131,8 @@ class ForwardLoop:
       self._EnterAccumulators(stage, carry)
       state1, extras = stage.Call(theta, state0, inputs, seed, micro_batch_id)
       accumulators = self._LeaveAccumulators(stage)
+      state1 = state1.Transform(
+          lambda x: _Checked(x, stage.name) if Differentiable(x) else x)
     values = py_utils.NestedMap(
         outputs=state1, inputs=inputs, states=state0, extras=extras)
     start = self._written[k]
@@ -190,6 +193,12 @@ class ForwardLoop:
                                  kept.get('extras'), self._numbers[k],
                                  carry.token))
     return states, detached, finals
+
+
+def _Checked(x, stage_name):
+  """x, checked under --enable_check_numerics, so that NaN names its stage."""
+  return py_utils.CheckNumerics(
+      x, f'{stage_name}: a micro-batch comes out with a value that is not finite')
 
 
 def _Unpadded(padding):

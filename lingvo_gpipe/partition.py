@@ -3,7 +3,6 @@
 import lingvo.compat as tf
 from lingvo.core import builder_layers
 from lingvo.core import gpipe
-from lingvo.core import tshape
 import numpy as np
 
 from lingvo_gpipe.feature_extraction import FeatureExtractionLayer
@@ -165,10 +164,3 @@ def Stages(layers, costs, num_stages):
 def StageCosts(costs, num_stages):
   """The cost of each stage of Partition(costs, num_stages), a list."""
   return [sum(costs[a:b]) for a, b in Partition(costs, num_stages)]
-
-
-def ToShape(shape):
-  """A tshape.Shape of a list, tuple or tf.TensorShape; None stays None."""
-  if shape is None or isinstance(shape, tshape.Shape):
-    return shape
-  return tshape.Shape(tf.TensorShape(shape).as_list())

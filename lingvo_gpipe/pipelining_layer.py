@@ -9,6 +9,7 @@ import numpy as np
 from lingvo_gpipe import batch_norm
 from lingvo_gpipe import dropout
 from lingvo_gpipe import feature_extraction
+from lingvo_gpipe import metadata
 from lingvo_gpipe import micro_batch
 from lingvo_gpipe import partition
 from lingvo_gpipe import slices
@@ -97,7 +98,7 @@ class PipeliningLayer(feature_extraction.SeqLayer):
         l.name = 'cell_%03d' % i
     costs = [1.] * len(layers)
     if p.input_shapes is not None:
-      costs = partition.Costs(layers, *map(partition.ToShape, p.input_shapes))
+      costs = partition.Costs(layers, *map(metadata.ToShape, p.input_shapes))
     try:
       cells = partition.Stages(layers, costs, p.num_stages)
     except ValueError as e:
@@ -246,6 +247,8 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       del state0
       args = self._Unpack(_Restore(inputs, boundaries[i]))
       outputs = self._Pack(name, cell.FProp(theta, *ToTuple(args)))
+      if i + 1 not in boundaries:
+        metadata.Check(name, cell, ToTuple(args), outputs)
       boundaries[i + 1] = _Template(outputs)
       return _Present(outputs), py_utils.NestedMap()
 

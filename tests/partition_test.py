@@ -88,7 +88,7 @@ def testRepeatedLayersInAPipelineAreNamedByPlace():
 
 def testCostsComeFromTheShapes():
   wide = toy_layers.Dense.Params().Set(name='wide', dim=16)
-  costs = partition.Costs([wide, _Dense('b')], partition.ToShape([8, 4]))
+  costs = partition.Costs([wide, _Dense('b')], tshape.Shape([8, 4]))
   assert costs == [512., 32.]
 
 

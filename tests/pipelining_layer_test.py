@@ -2,6 +2,7 @@
 
 import sys
 
+from absl.testing import flagsaver
 import lingvo.compat as tf
 from lingvo.core import attention
 from lingvo.core import layers
@@ -337,6 +338,42 @@ class TestRefusals:
     self._Refused(
         _Params(2, nested_map_fprop=True), 'one NestedMap must come in',
         error=TypeError)
+
+  def _RefusedMeta(self, meta, match):
+    params = _Params(2)
+    cls = type('Liar', (toy_layers.Dense,), {'FPropMeta': classmethod(meta)})
+    for p in params.layers:
+      p.cls = cls
+    self._Refused(params, match)
+
+  def testOtherShapeThanTheMetadata(self):
+
+    def Meta(cls, p, x):
+      del cls, p
+      return py_utils.NestedMap(flops=1, out_shapes=(x[:1],))
+
+    self._RefusedMeta(Meta, r'd0: output s0 of FProp is \(2, 4\), but FPropMeta')
+
+  def testOtherNumberOfOutputsThanTheMetadata(self):
+
+    def Meta(cls, p, x):
+      del cls, p
+      return py_utils.NestedMap(flops=1, out_shapes=(x, x))
+
+    cell = toy_layers.Dense.Params().Set(name='cell')
+    cell.cls = type('Liar', (toy_layers.Dense,), {'FPropMeta': classmethod(Meta)})
+    self._Refused(
+        lingvo_gpipe.PipeliningLayer.Params().Set(
+            name='p', num_micro_batches=2, cell_tpl=[cell]),
+        'cell: FProp gives 1 outputs, but FPropMeta says 2')
+
+  def testNanNamesTheStage(self, devices):
+    x = tf.constant(np.full([_BATCH, _DIM], np.nan), tf.float32)
+    with flagsaver.flagsaver(enable_check_numerics=True):
+      outputs = _Params(2).Instantiate().FPropDefaultTheta(x)
+    with pytest.raises(tf.errors.InvalidArgumentError,
+                       match=r'pipeline, stage 0 \(d0\): .* not finite'):
+      devices.Run(tf.get_default_graph(), 2, outputs)
 
   def testUnknownRecomputeMode(self):
     self._Refused(_Params(2, recompute='maybe'), "recompute is 'maybe'")
