@@ -24,9 +24,9 @@ def Check(name, cell, args, outputs):
   Raises:
     ValueError: there is another number of outputs, or one of another shape.
   """
-  shapes = py_utils.Transform(
-      lambda x: None if x is None else ToShape(x.shape), args)
   try:
+    shapes = py_utils.Transform(
+        lambda x: None if x is None else ToShape(x.shape), args)
     said = py_utils.Flatten(cell.FPropMeta(cell.params, *shapes).out_shapes)
   except Exception:  # pylint: disable=broad-except
     return  # Metadata are not needed; what can't be had for these shapes isn't.
