@@ -104,6 +104,7 @@ def testMicroBatchIdsAreExact(devices):
 
   class Id(toy_layers.Dense):
     """Gives the micro-batch id that random ops see."""
+    FPropMeta = toy_layers.base_layer.BaseLayer.FPropMeta  # None of its own.
 
     def FProp(self, theta, x):
       ids = tf.fill([tf.shape(x)[0]], py_utils.GetGlobalStep())
