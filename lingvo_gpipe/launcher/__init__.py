@@ -1,0 +1,1 @@
+"""The launcher's parts; `lingvo_gpipe.trainer` puts them together."""

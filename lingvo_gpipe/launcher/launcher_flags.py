@@ -1,0 +1,61 @@
+"""The launcher's own flags, and its defaults for Lingvo's."""
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_integer(
+    'num_stages', None, 'Number of pipeline stages, one a device. Default: the model\'s own.', lower_bound=1)
+flags.DEFINE_integer(
+    'num_micro_batches', None,
+    'Number of micro-batches that a mini-batch is split into. Default: the model\'s own.', lower_bound=1)
+flags.DEFINE_string(
+    'stage_devices', None,
+    'Where the stages run: cpu (that many virtual CPU devices), gpu, or a comma list with a device for each stage, '
+    'such as gpu:0,gpu:2. Default: GPUs where there are enough, else virtual CPU devices.')
+flags.DEFINE_enum(
+    'recompute', None, ['always', 'never'],
+    'Whether the backward pass recomputes the stages\' forward pass (less memory, more work). Default: the model\'s '
+    'own.')
+flags.DEFINE_integer(
+    'random_seed', 1,
+    'Seed of the initial weights and of random operations that have none. Runs with the same seed begin with the same '
+    'weights, whatever their number of stages. Negative: other weights in every run.')
+flags.DEFINE_bool('list_models', False, 'List the registered models and exit.')
+flags.DEFINE_bool(
+    'eval_at_end', True, 'When training is done, evaluate the model on its Test dataset, where it has one.')
+flags.DEFINE_bool('debug', False, 'Show the traceback of every error.')
+
+OWN_FLAGS = (
+    'num_stages', 'num_micro_batches', 'stage_devices', 'recompute', 'random_seed', 'list_models', 'eval_at_end',
+    'debug')
+# Of Lingvo's many flags, those that --help shows.
+COMMON_FLAGS = ('model', 'logdir', 'job', 'mode', 'run_locally', 'model_params_override', 'saver_max_to_keep')
+# Flags that say how many devices there are: who gives one of them wants Lingvo's own way of counting devices.
+_DEVICE_COUNT_FLAGS = ('worker_gpus', 'worker_tpus', 'worker_split_size', 'worker_replicas', 'ps_gpus', 'ps_replicas')
+
+
+def SetDefaults():
+  """Before the command line is parsed: synchronous training."""
+  FLAGS.set_default('mode', 'sync')
+
+
+def ApplyLocalDefaults():
+  """After the command line is parsed: one process that trains and saves checkpoints, unless told otherwise.
+
+  Lingvo's local default is a controller beside the trainer, which waits half a minute for it.
+  """
+  elsewhere = (
+      FLAGS.cluster_spec or FLAGS.tf_master or FLAGS.tpu or FLAGS.infer_tpu_cluster or FLAGS.use_eager)
+  if elsewhere or FLAGS.mode not in ('sync', 'async'):
+    return
+  FLAGS.run_locally = FLAGS.run_locally or 'cpu'
+  FLAGS.job = FLAGS.job or ('trainer_client' if FLAGS.mode == 'sync' else 'trainer')
+  jobs = FLAGS.job.split(',')
+  trains = 'trainer_client' in jobs or 'trainer' in jobs
+  if trains and 'controller' not in jobs and not FLAGS['checkpoint_in_trainer_cpu'].present:
+    FLAGS.checkpoint_in_trainer_cpu = True
+
+
+def CountsDevicesAsLingvo():
+  """Returns whether the command line says how many devices there are, in Lingvo's flags."""
+  return any(FLAGS[name].present for name in _DEVICE_COUNT_FLAGS)

@@ -1,0 +1,181 @@
+"""Runs the jobs that the command line asks for: Lingvo's RunnerManager, on a pipeline's devices."""
+import os
+import shlex
+import sys
+
+from absl import flags
+from lingvo import base_trial
+from lingvo import trainer as lingvo_trainer
+import lingvo.compat as tf
+from lingvo.core import py_utils
+
+from lingvo_gpipe import lingvo_compat
+from lingvo_gpipe.launcher import launcher_flags
+from lingvo_gpipe.launcher import models
+from lingvo_gpipe.launcher import pipelines
+from lingvo_gpipe.launcher import quiet
+from lingvo_gpipe.launcher import runners
+from lingvo_gpipe.launcher import stage_devices
+from lingvo_gpipe.launcher import stage_table
+from lingvo_gpipe.launcher import stop_signals
+from lingvo_gpipe.launcher import user_errors
+
+FLAGS = flags.FLAGS
+
+
+class RunnerManager(lingvo_trainer.RunnerManager):
+  """Lingvo's RunnerManager with the flags, devices and manners of this launcher.
+
+  What Lingvo offers beside training (--mode=inspect_model and the like, eager mode, TPUs) is left to it.
+  """
+  Controller = runners.Controller
+  model_registry = lingvo_compat.ModelRegistry()
+
+  def __init__(self, model):
+    super().__init__(model)
+    self._stage_devices = []
+    self._one_micro_batch_in_eval = False
+
+  @property
+  def Trainer(self):
+    return super().Trainer if py_utils.IsEagerMode() else runners.Trainer
+
+  @property
+  def Evaler(self):
+    return super().Evaler if py_utils.IsEagerMode() else runners.Evaler
+
+  @property
+  def Decoder(self):
+    return super().Decoder if py_utils.IsEagerMode() else runners.Decoder
+
+  def GetParamsForDataset(self, job_name, dataset_name):
+    params = super().GetParamsForDataset(job_name, dataset_name)
+    num_micro_batches = FLAGS.num_micro_batches
+    if self._one_micro_batch_in_eval and job_name in ('evaler', 'decoder'):
+      num_micro_batches = 1
+    pipelines.Configure(
+        params, self._model_name, num_stages=FLAGS.num_stages, num_micro_batches=num_micro_batches,
+        recompute=FLAGS.recompute)
+    return params
+
+  def _CreateRunner(self, job, model_task_name, logdir, tf_master, trial):
+    """Creates a runner; for evaluation, with one micro-batch where the batch there can't be split as in training."""
+    try:
+      return super()._CreateRunner(job, model_task_name, logdir, tf_master, trial)
+    except ValueError:
+      if not job.startswith(('evaler_', 'decoder_')) or self._one_micro_batch_in_eval:
+        raise
+    self._one_micro_batch_in_eval = True
+    return super()._CreateRunner(job, model_task_name, logdir, tf_master, trial)
+
+  def UpdateClusterParamsFromFlags(self, cluster, job_name):
+    super().UpdateClusterParamsFromFlags(cluster, job_name)
+    cluster.stage_devices = list(self._stage_devices)
+
+  def MaybeConfigRunLocally(self):
+    """Starts the local TensorFlow server, with as many CPU devices as the stages need."""
+    if not FLAGS.run_locally or FLAGS.run_locally == 'tpu':
+      super().MaybeConfigRunLocally()
+      return
+    for job in ('controller', 'worker', 'ps', 'input', 'evaler', 'decoder'):
+      FLAGS[f'{job}_job'].value = '/job:localhost'
+    FLAGS.evaler_replicas = FLAGS.decoder_replicas = 1
+    FLAGS.task = 0
+    config = tf.config_pb2.ConfigProto(device_count=stage_devices.DeviceCount(self._stage_devices))
+    self._tf_server = tf.distribute.Server.create_local_server(config=config)
+    FLAGS.tf_master = self._tf_server.target
+
+  def Start(self):
+    """Does what --mode and --job say.
+
+    Returns:
+      The exit code.
+
+    Raises:
+      UserError: something that a person can put right.
+    """
+    with user_errors.Translated('reading the model\'s params'):
+      self._ChooseDevices()
+    inspect = {
+        'inspect_params': self.InspectParams, 'inspect_model': self.InspectModel,
+        'inspect_evaler': self.InspectDatasets, 'inspect_decoder': self.InspectDecoder,
+        'write_inference_graph': self.WriteInferenceGraph}.get(FLAGS.mode)
+    if inspect:
+      inspect()  # Not by way of super().Start(), which would log all that it does.
+      return 0
+    if FLAGS.mode not in ('sync', 'async') or FLAGS.use_eager or FLAGS.tpu or FLAGS.infer_tpu_cluster:
+      super().Start()
+      return 0
+    with quiet.Stderr():
+      self.MaybeConfigRunLocally()
+    self.MaybeConfigRunDistributed()
+    self.MaybeLaunchTensorFlow()
+    if FLAGS.job.startswith('evaler_once_'):
+      self.RunEvalerOnce()
+      return 0
+    return self._Run(FLAGS.job.split(','))
+
+  def _ChooseDevices(self):
+    """Finds the stages' devices, for runs on this machine or where --stage_devices lists them in full."""
+    counted = launcher_flags.CountsDevicesAsLingvo()
+    if counted and FLAGS.stage_devices:
+      raise user_errors.UserError(
+          '--stage_devices lists devices and --worker_gpus or the like counts them: give one or the other.')
+    if counted or FLAGS.tpu or FLAGS.use_eager or FLAGS.run_locally == 'tpu':
+      return
+    if not FLAGS.run_locally and not FLAGS.stage_devices:
+      return  # The devices are in other processes, where Lingvo finds them.
+    wanted = FLAGS.stage_devices
+    if not wanted and FLAGS['run_locally'].present:
+      wanted = FLAGS.run_locally
+    job = 'trainer' if FLAGS.mode == 'async' else 'trainer_client'
+    try:
+      params = self.GetParamsForDataset(job, 'Train')
+    except AttributeError as e:
+      if not (FLAGS.model_params_override or FLAGS.model_params_file_override):
+        raise
+      raise user_errors.UserError(f'--model_params_override: there is no parameter {e}') from e
+    with quiet.Stderr():
+      num_gpus = stage_devices.NumGpus()
+    self._stage_devices = stage_devices.Resolve(wanted, pipelines.NumStages(params), num_gpus)
+
+  def _Run(self, jobs):
+    """Runs jobs to their end; returns the exit code."""
+    if not models.HasDataset(self._model_name, 'Train') and any(j.startswith('trainer') for j in jobs):
+      raise user_errors.UserError(
+          f'{self._model_name} has no dataset Train: define its method Train, which returns the params of an input '
+          'generator.')
+    with user_errors.Translated('building the model'):
+      all_runners = self.CreateRunners(jobs, FLAGS.logdir)
+    trainers = [r for r in all_runners if isinstance(r, runners.Trainer)]
+    if not trainers:
+      self.StartRunners(all_runners)
+      return 0
+    print(f'{self._model_name} in {FLAGS.logdir}')
+    print(stage_table.Format(trainers[0].model), flush=True)
+    with stop_signals.StopSignals(self._Stopping) as signals:
+      for runner in all_runners:
+        runner.stop_signals = signals
+      self.StartRunners(all_runners)
+    if signals.received:
+      print(f'Stopped after step {trainers[0].last_step}; the checkpoint is in {os.path.join(FLAGS.logdir, "train")}. '
+            f'The same command resumes:\n  {shlex.join(sys.orig_argv)}', flush=True)
+      return signals.exit_code
+    if FLAGS.eval_at_end and FLAGS.run_locally:
+      self._EvalAtEnd(trainers[0])
+    return 0
+
+  def _Stopping(self):
+    print('\nStopping: the step under way is finished and a checkpoint saved. Once more to stop at once, without.',
+          file=sys.stderr, flush=True)
+
+  def _EvalAtEnd(self, trainer):
+    """Evaluates the last checkpoint on the Test dataset, in a session of its own."""
+    if not models.HasDataset(self._model_name, 'Test'):
+      return
+    if FLAGS.model_task_name or 'task' in trainer.params:  # Of several tasks, one is evaluated at a time.
+      tf.Session.reset(FLAGS.tf_master)  # The trainer's variables would be in the way on a full device.
+      with user_errors.Translated('building the model for its Test dataset'):
+        evaler = self._CreateRunner('evaler_Test', FLAGS.model_task_name, FLAGS.logdir, '', base_trial.NoOpTrial())
+      evaler.at_end = True
+      evaler.EvalLatestCheckpoint()

@@ -1,0 +1,124 @@
+"""Finds registered models: by name, by similar names, or all of them."""
+import contextlib
+import difflib
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+import sys
+
+from lingvo import model_imports
+from lingvo.core import base_model_params
+
+from lingvo_gpipe import lingvo_compat
+from lingvo_gpipe.launcher import user_errors
+
+_PACKAGE = 'model_registry'
+
+
+@contextlib.contextmanager
+def _ImportsUnannounced():
+  """Drops the lines in which Lingvo tells each module that it tries, and nothing else."""
+  said = io.StringIO()
+  try:
+    with contextlib.redirect_stderr(said):
+      yield
+  finally:
+    for line in said.getvalue().splitlines(keepends=True):
+      if not line.startswith('model_imports.py: Importing'):
+        sys.stderr.write(line)
+
+
+def Import(name):
+  """Imports the module that registers a model.
+
+  Args:
+    name: the model's name, the module's path and the class's name: model_registry.image.resnet.ResNetDigits. The
+      module may be anywhere that Python finds it.
+
+  Raises:
+    UserError: there is no such model, or its module can't be imported.
+  """
+  module = name.rpartition('.')[0]
+  if module:
+    try:
+      with _ImportsUnannounced():
+        model_imports.ImportParams(name, require_success=False)
+    except Exception as e:  # pylint: disable=broad-except
+      # Whatever a module of the user's raises as it is imported is for the user.
+      raise user_errors.UserError(
+          f'{module}, the module of --model={name}, can\'t be imported: {type(e).__name__}: {e} (--debug shows where)'
+      ) from e
+  if name in lingvo_compat.RegisteredModels():
+    return
+  found = sorted(_ImportRegistry())
+  similar = _Similar(name, found)
+  hint = (f'Did you mean {" or ".join(similar)}?' if similar else
+          f'A model of one\'s own is named by its module, which Python must find from here, and its class: '
+          f'my_module.MyModel.')
+  raise user_errors.UserError(f'There is no model {name}. {hint} --list_models lists the models.')
+
+
+def List(stream=None):
+  """Prints the registered models, one a line, each with the first line of its docstring.
+
+  Args:
+    stream: a text file; stdout by default.
+  """
+  models = _ImportRegistry(report=sys.stderr)
+  width = max(map(len, models), default=0)
+  for name in sorted(models):
+    print(f'{name:{width}}  {_Summary(models[name])}'.rstrip(), file=stream or sys.stdout)
+
+
+def HasDataset(name, dataset):
+  """Returns whether a registered model defines a dataset.
+
+  Lingvo's base classes define all of Train, Dev and Test, as empty ones, so that calling one tells nothing.
+
+  Args:
+    name: the model's name.
+    dataset: 'Train', 'Dev', 'Test' or one of the model's own.
+  """
+  cls = lingvo_compat.RegisteredModels()[name]
+  datasets = cls().GetAllDatasetParams()
+  if datasets is not None:
+    return dataset in datasets
+  for base in (base_model_params.SingleTaskModelParams, base_model_params.MultiTaskModelParams):
+    if issubclass(cls, base):
+      return getattr(cls, dataset, None) is not getattr(base, dataset, None)
+  return hasattr(cls, dataset)
+
+
+def _ImportRegistry(report=None):
+  """Imports all of model_registry; returns {name: class} of all models registered so far."""
+  try:
+    package = importlib.import_module(_PACKAGE)
+  except ImportError:
+    return lingvo_compat.RegisteredModels()
+  for module in pkgutil.walk_packages(package.__path__, _PACKAGE + '.', onerror=lambda _: None):
+    if module.name.endswith('_test'):
+      continue
+    try:
+      importlib.import_module(module.name)
+    except Exception as e:  # pylint: disable=broad-except
+      # One broken module must not hide the models of the others.
+      if report:
+        print(f'{module.name} can\'t be imported: {type(e).__name__}: {e}', file=report)
+  return lingvo_compat.RegisteredModels()
+
+
+def _Similar(name, names):
+  """Returns up to three of `names` that are like `name`, as a whole or in their last part."""
+  similar = difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+  last_parts = {n: n.rpartition('.')[2].lower() for n in names}
+  close = difflib.get_close_matches(name.rpartition('.')[2].lower(), set(last_parts.values()), n=3, cutoff=0.6)
+  similar += [n for part in close for n in names if last_parts[n] == part and n not in similar]
+  return similar[:3]
+
+
+def _Summary(registered):
+  """Returns the first line of the docstring of a registered model; its wrapper's own says nothing."""
+  doc = inspect.cleandoc(registered.__mro__[1].__doc__ or '')
+  return re.split(r'\n', doc, maxsplit=1)[0]
