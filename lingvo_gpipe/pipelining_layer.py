@@ -12,6 +12,7 @@ from lingvo_gpipe import feature_extraction
 from lingvo_gpipe import metadata
 from lingvo_gpipe import micro_batch
 from lingvo_gpipe import partition
+from lingvo_gpipe import shared_weights
 from lingvo_gpipe import slices
 from lingvo_gpipe.feature_extraction import ToTuple
 from lingvo_gpipe.stacked_recurrent import StackedRecurrent
@@ -66,6 +67,10 @@ class PipeliningLayer(feature_extraction.SeqLayer):
         'input_shapes', None,
         "The shapes of the first layer's inputs, a list of lists, for the "
         "layers' costs (FPropMeta). None: layers are weighed as equal.")
+    p.Define(
+        'shared_weights', {},
+        "Weights that several layers use: {'softmax.w': 'embedding.w'} lets the "
+        'layer named softmax find in its theta, as w, that of embedding.')
     p.Define(
         'recompute', 'always',
         '`always`: the gradient runs each stage again from its input, so that '
@@ -141,6 +146,7 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     """
     p = self.params
     inputs = self._RunBefore(theta, args)
+    theta = shared_weights.Share(theta, self._cells, p.shared_weights)
     if self._OneByOne():
       return self._RunInSequence(theta, inputs)
     inputs = self._Pack(p.name, inputs)
