@@ -56,8 +56,7 @@ class ForwardLoop:
     """
     stages = self.stages
     carries = [self._Start(k) for k in range(len(stages))]
-    with tf.device(placement.HostOf(stages[0].device)):
-      i = tf.convert_to_tensor(self.begin, tf.int32)
+    i = placement.Counter(self.begin, placement.HostOf(stages[0].device))
     with tf.device(None), tf.device(placement.BesideInput):
       _, end = tf.while_loop(
           lambda i, _: i < self.limit, self._Body,
@@ -88,13 +87,12 @@ class ForwardLoop:
         values = stage.accumulators.GetAccumulatorValues()
         accumulators = [tf.identity(x) for x in values.Flatten()]
       carry = py_utils.NestedMap(
+          index=placement.Counter(self.begin, stage.device),
           token=tf.constant(0),
           state=stage.state0.Flatten(),
           accumulators=accumulators,
           written=[w.arrays for _, w in sorted(written.items())])
     self._written[k] = written
-    with tf.device(placement.HostOf(stage.device)):
-      carry.index = tf.cast(tf.cast(self.begin, tf.int64), tf.int32)
     return carry
 
   def _GivesState(self, stage):

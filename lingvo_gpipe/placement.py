@@ -48,6 +48,27 @@ def HostOf(device):
   return spec.replace(device_type='CPU', device_index=0).to_string()
 
 
+def Counter(start, device):
+  """An int32 scalar to count a stage's micro-batches from, on its device.
+
+  (TensorFlow keeps int32 scalars of a GPU in host memory, where the kernels
+  that take it as an index read it.)
+
+  Args:
+    start: An int, or an int32 scalar on any device.
+    device: The stage's device name.
+
+  Returns:
+    int32 scalar.
+  """
+  if isinstance(start, int):
+    with tf.device(device):
+      return tf.constant(start)
+  with tf.device(HostOf(device)):
+    # On the way as int64: int32 doesn't cross from stage to stage.
+    return tf.cast(tf.cast(start, tf.int64), tf.int32)
+
+
 def BesideInput(op):
   """A device function: an op without a device goes where its first input is.
 

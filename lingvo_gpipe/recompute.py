@@ -77,8 +77,7 @@ def BackwardLoop(stages, kept, begin, limit, layout, d_outputs, d_finals):
         outputs_spec.Pack([d for d in d_outputs if d is not None]), layout)
   with tf.device(stages[0].device):
     d_inputs = slices.Slices(_Floats(stages[0].inputs_spec), layout)
-  with tf.device(placement.HostOf(stages[last].device)):
-    first = tf.convert_to_tensor(limit, tf.int32) - 1
+  first = placement.Counter(limit - 1, placement.HostOf(stages[last].device))
 
   def Body(i, carries, d_inputs_arrays):
     d_next = None
@@ -155,12 +154,9 @@ class _StageBackward:
   def Start(self, limit):
     """What the stage carries round the loop, at its start."""
     stage = self._stage
-    with tf.device(placement.HostOf(stage.device)):
-      # int64 on the way: a limit that isn't static comes from the first stage.
-      index = tf.cast(tf.cast(limit, tf.int64), tf.int32) - 1
     with tf.device(stage.device):
       carry = py_utils.NestedMap(
-          index=index,
+          index=placement.Counter(limit - 1, stage.device),
           token=self._kept.done,
           theta=[_ZeroSum(x) for x in self._theta if Differentiable(x)],
           captures=[_ZeroSum(x) for x in stage.captures],
