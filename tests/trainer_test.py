@@ -44,6 +44,18 @@ def Refused(result):
   return ' '.join(result.err.split())
 
 
+def testLossesAreTheSameToTheLastBitForAnyNumberOfStages(launcher, tmp_path):
+  losses = []
+  for k in (1, 2):
+    result = launcher.Run(
+        '--model=model_registry.image.resnet.ResNetDigits', f'--logdir={tmp_path}/{k}', f'--num_stages={k}',
+        '--noeval_at_end', '--model_params_override=train.max_steps:10')
+    assert result.code == 0, result
+    losses.append(Losses(f'{tmp_path}/{k}'))
+  assert len(losses[0]) == 10
+  assert losses[0] == losses[1]
+
+
 def testTrainsResumesAndEvaluates(launcher, tmp_path):
   """Two stages, then one from the same checkpoint, against one stage all along."""
   logdir = str(tmp_path / 'two')

@@ -20,13 +20,17 @@ flags.DEFINE_integer(
     'random_seed', 1,
     'Seed of the initial weights and of random operations that have none. Runs with the same seed begin with the same '
     'weights, whatever their number of stages. Negative: other weights in every run.')
+flags.DEFINE_bool(
+    'reproducible', True,
+    'Losses are the same to the last bit for any number of stages: TensorFlow then adds numbers in the order in which '
+    'the graph has them. Without it, it may group sums by device, and training makes more of the difference.')
 flags.DEFINE_bool('list_models', False, 'List the registered models and exit.')
 flags.DEFINE_bool(
     'eval_at_end', True, 'When training is done, evaluate the model on its Test dataset, where it has one.')
 flags.DEFINE_bool('debug', False, 'Show the traceback of every error.')
 
 OWN_FLAGS = (
-    'num_stages', 'num_micro_batches', 'stage_devices', 'recompute', 'random_seed', 'list_models', 'eval_at_end',
+    'num_stages', 'num_micro_batches', 'stage_devices', 'recompute', 'random_seed', 'reproducible', 'list_models', 'eval_at_end',
     'debug')
 # Of Lingvo's many flags, those that --help shows.
 COMMON_FLAGS = ('model', 'logdir', 'job', 'mode', 'run_locally', 'model_params_override', 'saver_max_to_keep')

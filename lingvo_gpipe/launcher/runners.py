@@ -12,6 +12,7 @@ from absl import flags
 from lingvo import runners
 import lingvo.compat as tf
 from lingvo.core import py_utils
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 from lingvo_gpipe.launcher import metrics_log
 from lingvo_gpipe.launcher import progress
@@ -38,6 +39,8 @@ class _OnStageDevices:
     graph = kwargs.pop('graph', self._graph)
     config = py_utils.SessionConfig(**kwargs)
     config.device_count.update(stage_devices.DeviceCount(self._cluster.params.stage_devices))
+    if FLAGS.reproducible:
+      config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
     return tf.Session(self._tf_master, graph=graph, config=config)
 
 

@@ -1,0 +1,1 @@
+"""Layers ready for a pipeline: they know their cost and their output shapes."""

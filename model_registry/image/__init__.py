@@ -1,0 +1,1 @@
+"""Image models: their tasks, input generators and registered params."""
