@@ -17,7 +17,10 @@ READY := $(VENV)/ready$(STACK:%=-%)$(if $(filter 1,$(GPU)),-gpu)
 # Without TensorFlow's notes about the processor and missing GPUs.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup train test test-all test-current lock
+# The PyTorch peers of the benchmarks.
+BENCH_VENV := .venv-bench
+
+.PHONY: help setup train test test-all test-current bench bench-quick lock
 
 help:
 	@echo "make setup         the virtual environment alone (GPU=1: with TensorFlow's CUDA libraries)"
@@ -25,6 +28,7 @@ help:
 	@echo "make test          runs the tests"
 	@echo "make test-all      runs the slow tests too"
 	@echo "make test-current  runs the tests on the newest stack in a Debian 13 folder, for older systems (as root)"
+	@echo "make bench-quick   measures this project beside its peers, a few minutes; make bench: everything, hours"
 	@echo "make lock          pins the packages in requirements/ anew"
 
 setup: $(READY)
@@ -42,8 +46,20 @@ test-all: $(READY)
 test-current:
 	tools/test_current.sh
 
+# Where the peers can't be installed, the table says that they are missing.
+bench-quick: $(READY)
+	-$(MAKE) $(BENCH_VENV)/ready
+	$(PYTHON) -m benchmarks.run --quick
+
+bench: $(READY)
+	-$(MAKE) $(BENCH_VENV)/ready
+	$(PYTHON) -m benchmarks.run --rounds=3 --steps=2
+
 lock: $(READY)
 	tools/lock.sh $(VENV)/bin/uv
 
-$(READY): $(wildcard requirements/*.txt)
+$(READY): $(filter-out requirements/bench-%,$(wildcard requirements/*.txt))
 	@STACK=$(STACK) GPU=$(GPU) tools/setup.sh $(VENV)
+
+$(BENCH_VENV)/ready: requirements/bench-torch.txt
+	@tools/setup_bench.sh $(BENCH_VENV)

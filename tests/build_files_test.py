@@ -6,7 +6,7 @@ import pathlib
 from absl.testing import absltest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-_FOLDERS = ('lingvo_gpipe', 'model_registry', 'tests')
+_FOLDERS = ('benchmarks', 'lingvo_gpipe', 'model_registry', 'tests')
 
 
 def Sources():

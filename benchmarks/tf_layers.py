@@ -1,0 +1,72 @@
+"""The workloads as Lingvo layers."""
+
+import lingvo.compat as tf
+from lingvo.core import base_layer
+from lingvo.core import batch_major_attention
+from lingvo.core import py_utils
+
+from benchmarks import workloads
+from lingvo_gpipe.layers import image_layers
+from lingvo_gpipe.layers import resnet
+
+
+class ResidualBlock(base_layer.BaseLayer):
+  """relu(x + 0.1 conv(relu(conv(x)))) of 3x3 convolutions; [batch, height, width, dim] in and out."""
+
+  @classmethod
+  def Params(cls):
+    p = super().Params()
+    p.Define('dim', 0, 'Channels.')
+    return p
+
+  def __init__(self, params):
+    super().__init__(params)
+    for name in ('conv0', 'conv1'):
+      self.CreateChild(name, image_layers.Conv(name, 3, self.params.dim, self.params.dim))
+
+  def FProp(self, theta, inputs):
+    hidden = tf.nn.relu(self.conv0.FProp(theta.conv0, inputs))
+    return tf.nn.relu(inputs + 0.1 * self.conv1.FProp(theta.conv1, hidden))
+
+  @classmethod
+  def FPropMeta(cls, p, inputs):
+    return py_utils.NestedMap(flops=36 * p.dim * inputs.num_elements(), out_shapes=(inputs,))
+
+
+class DecoderLayer(batch_major_attention.TransformerDecoderLayer):
+  """Lingvo's decoder layer with one input, which it also attends to as the source; [batch, time, dim]."""
+
+  def FProp(self, theta, inputs):
+    paddings = tf.zeros(inputs.shape[:2])
+    return super().FProp(theta, inputs, paddings, inputs, paddings)[0]
+
+  @classmethod
+  def FPropMeta(cls, p, inputs):
+    return py_utils.NestedMap(flops=inputs.num_elements(), out_shapes=(inputs,))  # All of them weigh the same.
+
+
+def Layers(workload):
+  """The params of a workload's layers, a list."""
+  if workload.name == 'residual':
+    return [
+        ResidualBlock.Params().Set(name=f'block_{i}', dim=workload.input_shape[-1]) for i in range(workload.num_layers)
+    ]
+  if workload.name == 'resnet50':
+    return resnet.ResNetLayers(50, workload.num_classes, small_images=True)
+  dim = workload.input_shape[-1]
+  layers = []
+  for i in range(workload.num_layers):
+    p = DecoderLayer.Params().Set(
+        name=f'layer_{i}', input_dim=dim, output_dim=dim, num_heads=workloads.NUM_HEADS)
+    p.tr_atten_tpl.hidden_dim = dim
+    p.tr_fflayer_tpl.hidden_dim = workloads.HIDDEN_DIM
+    layers.append(p)
+  return layers
+
+
+def Loss(workload, outputs):
+  """The mean loss of a mini-batch, a scalar."""
+  if not workload.num_classes:
+    return tf.reduce_mean(tf.square(outputs))
+  labels = tf.constant(workloads.Labels(workload))
+  return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs))
