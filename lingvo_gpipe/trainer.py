@@ -79,6 +79,9 @@ def _CheckFlags(rest):
     return
   if not FLAGS.logdir:
     raise user_errors.UserError('There is no --logdir: name a directory for checkpoints and logs.')
+  if '://' not in FLAGS.logdir:
+    # Lingvo writes a relative path into the checkpoint's state, where TensorFlow takes it as relative to that file.
+    FLAGS.logdir = os.path.abspath(FLAGS.logdir)
   try:
     tf.io.gfile.makedirs(FLAGS.logdir)
   except tf.errors.OpError as e:

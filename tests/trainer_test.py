@@ -56,6 +56,17 @@ def testLossesAreTheSameToTheLastBitForAnyNumberOfStages(launcher, tmp_path):
   assert losses[0] == losses[1]
 
 
+def testRelativeLogdir(launcher, folder):
+  command = ['--model=my_models.Small', '--logdir=runs/small', '--num_stages=2']
+  result = launcher.Run(*command)
+  assert result.code == 0 and not result.err, result
+  assert 'test accuracy: ' in result.out
+  assert os.path.exists(os.path.join(folder, 'runs/small/train/checkpoint'))
+  result = launcher.Run(*command, '--model_params_override=train.max_steps:9')
+  assert result.code == 0 and not result.err, result
+  assert 'resuming after step 8 of 9' in result.out
+
+
 def testTrainsResumesAndEvaluates(launcher, tmp_path):
   """Two stages, then one from the same checkpoint, against one stage all along."""
   logdir = str(tmp_path / 'two')

@@ -171,21 +171,26 @@ class Integers(Dense):
 
 
 class Optional(Dense):
-  """(x, y, z), of which y may be None. `drop_z`: gives None in place of z."""
+  """(x, y, z, ignored), of which any but x may be None; has an unused weight."""
 
   @classmethod
   def Params(cls):
     p = super().Params()
     p.Define('drop_z', False, 'Whether to give None in place of z.')
-    p.Define('fill_y', False, 'Whether to give x in place of y.')
+    p.Define('fill_y', False, 'Whether to give a tensor in place of y.')
     return p
 
-  def FProp(self, theta, x, y, z):
+  def _CreateLayerVariables(self):
+    super()._CreateLayerVariables()
+    self.CreateVariable('unused', py_utils.WeightParams([2]))
+
+  def FProp(self, theta, x, y, z, ignored):
     p = self.params
     out = super().FProp(theta, x)
     out = out if y is None else out + y
     out = out if z is None else out * z
-    return out, out + x if p.fill_y else y, None if p.drop_z else z
+    # `ignored` goes no further than here.
+    return out, out + x if p.fill_y else y, None if p.drop_z else z, None
 
 
 class Nested(Dense):

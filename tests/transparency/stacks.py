@@ -113,6 +113,10 @@ def _Integers():
 
 
 def _Nones():
+  """None comes in, and takes a tensor's place and gives it up between stages.
+
+  The weights and inputs that nothing depends on have no gradient.
+  """
 
   def Layers():
     some = _Several(cells.Optional)()
@@ -120,7 +124,7 @@ def _Nones():
     some[2].fill_y = True
     return some
 
-  return Stack(Layers, lambda rng: [_X(rng), None, _X(rng)])
+  return Stack(Layers, lambda rng: [_X(rng), None, _X(rng), _X(rng)])
 
 
 def _NestedMaps():
