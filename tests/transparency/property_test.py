@@ -122,7 +122,7 @@ def testTransparency(devices, network):
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=60, suppress_health_check=_SHARED)
+@hypothesis.settings(max_examples=30, suppress_health_check=_SHARED)
 @hypothesis.given(network=_Networks())
 def testTransparencyOfMany(devices, network):
   _Check(devices, network)
