@@ -300,7 +300,8 @@ def _Train(devices, graph, k, stack, step, optimizers, rewrite):
   with graph.as_default():
     init = _V1.global_variables_initializer()
     variables = _V1.trainable_variables()
-    values = {v.initializer.inputs[1]: _InitialValue(v) for v in variables}
+    values = {v.initializer.inputs[1]: InitialValue(v.op.name, v.shape)
+              for v in variables}
     if stack.untrained:
       variables = [v for v in _V1.global_variables() if not _IsOptimizers(v)]
   first = None
@@ -318,10 +319,10 @@ def _Train(devices, graph, k, stack, step, optimizers, rewrite):
   return Result(*first, **trained)
 
 
-def _InitialValue(variable):
-  """Random and hardly ever 0, by the variable's name alone."""
-  rng = np.random.RandomState(zlib.crc32(variable.op.name.encode()))
-  return .3 * rng.randn(*variable.shape.as_list()) + .1
+def InitialValue(name, shape):
+  """Random and hardly ever 0; for a variable of that name always the same."""
+  rng = np.random.RandomState(zlib.crc32(name.encode()))
+  return .3 * rng.randn(*shape) + .1
 
 
 def AssertSame(ours, expected, stack):

@@ -28,13 +28,21 @@ def testTheStagesHaveOneVariable(devices):
   assert names.count('embedding/shared/linear/w/var') == 1
 
 
-def testGradientIsTheSumOfBothStages(devices):
-  """By tf.gradients of the sequence, with the weight twice and then once."""
-  ours = harness.Pipelined(devices, stacks.STACKS['tied'], 2, 2, 'always', ())
-  name = 'embedding/shared/linear/w/var:0'
-  expected = harness.Sequential(devices, stacks.STACKS['tied'], 1)
-  np.testing.assert_allclose(ours.d_variables[name], expected.d_variables[name],
-                             rtol=1e-5, atol=1e-6)
+def testGradientIsTheSumOfBothStages(devices, monkeypatch):
+  """Which are those of two variables of the same value."""
+  tied = stacks.STACKS['tied']
+  name = '%s/shared/linear/w/var:0'
+  ours = harness.Pipelined(devices, tied, 4, 2, 'always', ()).d_variables
+  initial = harness.InitialValue
+  monkeypatch.setattr(
+      harness, 'InitialValue',
+      lambda name, shape: initial(name.replace('softmax/', 'embedding/'), shape))
+  apart = harness.Sequential(
+      devices, harness.Stack(tied.layers, tied.inputs), 1).d_variables
+  first, last = apart[name % 'embedding'], apart[name % 'softmax']
+  assert abs(first).max() > .01 and abs(last).max() > .01
+  np.testing.assert_allclose(
+      ours[name % 'embedding'], first + last, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
