@@ -38,7 +38,8 @@ class PipeliningLayer(feature_extraction.SeqLayer):
 
   Outputs and gradients are those of the same layers run one after another on
   one device, micro-batch by micro-batch. (On the whole mini-batch at once,
-  only batch normalisation and dropout can tell the difference.)
+  only batch normalisation and dropout can tell the difference.) The gradient of
+  an embedding is a dense tensor, though: it is a sum over micro-batches.
   """
 
   @classmethod

@@ -144,9 +144,8 @@ class Stage:
         raise ValueError(
             f'{self.name}: op {op.name!r} is the stateful random op {op.type}. '
             'It would draw other numbers when the forward pass is recomputed '
-            'for the gradient. Use a stateless one, seeded by '
-            'py_utils.GenerateStepSeedPair: layers.DeterministicDropoutLayer '
-            'in place of DropoutLayer.')
+            'for the gradient. Use a stateless one (tf.random.stateless_uniform '
+            'or the like), seeded by py_utils.GenerateStepSeedPair.')
       if op.type in _ASSIGNMENTS:
         raise ValueError(
             f'{self.name}: op {op.name!r} ({op.type}) changes a variable. '

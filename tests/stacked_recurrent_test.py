@@ -286,7 +286,7 @@ class TestRefusals:
 
   def testStatefulRandomOp(self, devices):
     _Refused(
-        devices, ValueError, 'layer 0: .*RandomUniform.*DeterministicDropout',
+        devices, ValueError, 'layer 0: .*RandomUniform.*GenerateStepSeedPair',
         lambda t, s, x: (NestedMap(x=tf.nn.dropout(x.x, rate=.5)), NestedMap()))
 
   def testStateThatChangesItsShape(self, devices):
