@@ -23,6 +23,7 @@ from lingvo_gpipe import placement
 from lingvo_gpipe import recompute as recompute_lib
 from lingvo_gpipe import slices
 from lingvo_gpipe.stage import Differentiable
+from lingvo_gpipe.stage import Specs
 
 
 class ForwardLoop:
@@ -77,9 +78,7 @@ class ForwardLoop:
         if k > 0:
           written.inputs = slices.Slices(stage.inputs_spec, apart)
         if self._GivesState(stage):
-          written.states = slices.Slices(
-              stage.state0.Transform(lambda x: tf.TensorSpec(x.shape, x.dtype)),
-              apart)
+          written.states = slices.Slices(Specs(stage.state0), apart)
         if stage.cell_grad is not None:
           written.extras = slices.Slices(stage.extras_spec, apart)
       accumulators = []

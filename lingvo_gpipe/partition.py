@@ -147,7 +147,7 @@ def PartitionSequentialLayers(params, num_partitions, *shapes):
   stages = Stages(layers, costs, num_partitions)
   tf.logging.info('Partition: %s', [
       '%s: %d layers, cost %.3g' % (s.name, len(s.sub), c)
-      for s, c in zip(stages, StageCosts(costs, num_partitions))
+      for s, c in zip(stages, StageCosts(costs, stages))
   ])
   return stages
 
@@ -161,6 +161,7 @@ def Stages(layers, costs, num_stages):
   ]
 
 
-def StageCosts(costs, num_stages):
-  """The cost of each stage of Partition(costs, num_stages), a list."""
-  return [sum(costs[a:b]) for a, b in Partition(costs, num_stages)]
+def StageCosts(costs, stages):
+  """The cost of each of the stages (as Stages gives them), a list."""
+  costs = iter(costs)
+  return [sum(next(costs) for _ in stage.sub) for stage in stages]

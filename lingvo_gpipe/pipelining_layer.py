@@ -109,7 +109,7 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       cells = partition.Stages(layers, costs, p.num_stages)
     except ValueError as e:
       raise ValueError(f'{p.name}: {e}') from e
-    self._costs = partition.StageCosts(costs, p.num_stages)
+    self._costs = partition.StageCosts(costs, cells)
     return cells
 
   @property
