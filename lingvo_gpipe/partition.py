@@ -5,28 +5,48 @@ from lingvo.core import builder_layers
 from lingvo.core import gpipe
 import numpy as np
 
+from lingvo_gpipe import cost_model
+from lingvo_gpipe import cuts
+from lingvo_gpipe import metadata
 from lingvo_gpipe.feature_extraction import FeatureExtractionLayer
 
 _SEQUENCES = (builder_layers.SequentialLayer, FeatureExtractionLayer,
               gpipe.FeatureExtractionLayer)
 
+# How to cut, by name.
+RULES = ('min_max', 'least_variance', 'histogram')
 
-def Partition(costs, num_stages):
+
+def Partition(costs,
+              num_stages,
+              rule='min_max',
+              speeds=None,
+              boundary_bytes=None,
+              memory=None):
   """Cuts a sequence of costs into contiguous stages.
 
-  Exact, by dynamic programming: no other cut has a smaller largest stage; among
-  those that tie, none has a smaller sum of squares (and so a smaller variance).
+  By default exact: no other cut has a smaller largest stage; among those that
+  tie, none has a smaller variance, and then none has fewer bytes at its
+  boundaries (cuts.py).
 
   Args:
     costs: The cost of each layer, a list of numbers >= 0.
     num_stages: The number of stages.
+    rule: `min_max`; `least_variance`, the paper's rule; `histogram`, Lingvo's;
+      or a list of the first layer of each stage but the first.
+    speeds: The speed of each stage's device, for the first two rules; None: all
+      are 1.
+    boundary_bytes: The bytes of each layer's input, for the first two rules;
+      None: all are equal.
+    memory: What fits, a cuts.Memory, for the first two rules, or None.
 
   Returns:
     A list of num_stages (start, end) pairs; none is empty.
 
   Raises:
-    ValueError: num_stages isn't a positive integer, or there are more stages
-      than layers.
+    ValueError: num_stages isn't a positive integer, there are more stages than
+      layers, or the rule can't be followed.
+    cuts.MemoryLimitError: no cut fits into the memory; a ValueError.
   """
   n = len(costs)
   if not isinstance(num_stages, (int, np.integer)) or num_stages < 1:
@@ -36,41 +56,16 @@ def Partition(costs, num_stages):
     raise ValueError(
         f'num_stages={num_stages} is more than the {n} layers there are; each '
         f'stage needs a layer. Use at most {n} stages.')
-  total = np.concatenate([[0.], np.cumsum(np.asarray(costs, np.float64))])
-  stage_cost = total[None, :] - total[:, None]  # [start, end]
-  largest = _Cut(stage_cost, num_stages, np.maximum)[0]
-  # Sums of floats differ in their last bits with the order of addition.
-  allowed = stage_cost <= largest * (1 + 1e-9) + 1e-300
-  squares = np.where(allowed, np.square(stage_cost), np.inf)
-  return _Cut(squares, num_stages, np.add)[1]
-
-
-def _Cut(stage_cost, num_stages, combine):
-  """The best cut of n layers.
-
-  Args:
-    stage_cost: [n + 1, n + 1], the cost of a stage of the layers start..end.
-    num_stages: The number of stages.
-    combine: np.maximum or np.add, which makes one cost of two.
-
-  Returns:
-    (the cost, a list of (start, end) pairs).
-  """
-  n = stage_cost.shape[0] - 1
-  nonempty = np.triu(np.ones_like(stage_cost, bool), 1)
-  stage_cost = np.where(nonempty, stage_cost, np.inf)
-  best = stage_cost[0]
-  starts = []
-  for _ in range(num_stages - 1):
-    candidates = combine(best[:, None], stage_cost)
-    starts.append(np.argmin(candidates, axis=0))
-    best = np.min(candidates, axis=0)
-  stages = []
-  end = n
-  for start in reversed(starts):
-    stages.append((int(start[end]), end))
-    end = int(start[end])
-  return best[n], [(0, end)] + stages[::-1]
+  if isinstance(rule, (list, tuple)):
+    return cuts.Given(rule, n, num_stages)
+  if rule == 'histogram':
+    return cuts.Histogram(costs, num_stages)
+  exact = {'min_max': cuts.MinMax, 'least_variance': cuts.LeastVariance}
+  if rule not in exact:
+    raise ValueError(
+        f'partition is {rule!r}; choose one of {", ".join(RULES)}, or list the '
+        'first layer of each stage but the first.')
+  return exact[rule](costs, num_stages, speeds, boundary_bytes, memory)
 
 
 def Flatten(params):
@@ -94,29 +89,68 @@ def Flatten(params):
   ]
 
 
-def Costs(layers, *shapes):
-  """The forward FLOPs of each layer, by its FPropMeta.
+def NamedLayers(params):
+  """Flatten, with names that tell the layers apart.
+
+  Args:
+    params: As Flatten takes it.
+
+  Returns:
+    A list of params. Repeated layers are named by their place, which doesn't
+    depend on the cut.
+  """
+  layers = Flatten(params)
+  names = [p.name for p in layers]
+  if not all(names) or len(set(names)) < len(names):
+    for i, p in enumerate(layers):
+      p.name = 'cell_%03d' % i
+  return layers
+
+
+def Costs(layers, *inputs):
+  """The FLOPs of each layer, forward and backward (cost_model.py).
 
   Args:
     layers: A list of params.
-    *shapes: The first layer's input shapes, tshape.Shape.
+    *inputs: What the first layer takes: tshape.Shape, lists, or tf.TensorSpec
+      where it isn't float32.
 
   Returns:
     A list of numbers.
 
   Raises:
-    ValueError: a layer has no FPropMeta.
+    ValueError: a layer doesn't run on such inputs and has no FPropMeta either.
   """
+  try:
+    return [cost.flops for cost in cost_model.LayerCosts(layers, *inputs)]
+  except ValueError:
+    costs = _DeclaredFlops(layers, inputs)
+    if costs is None:
+      raise
+    return costs
+
+
+def _DeclaredFlops(layers, inputs):
+  """The forward FLOPs that FPropMeta says, for inputs without dtypes.
+
+  Lingvo's partition knows shapes only, and these layers may want integers.
+
+  Args:
+    layers: A list of params.
+    inputs: A tuple of tshape.Shape, lists or None.
+
+  Returns:
+    A list of numbers; None if there are dtypes, or a layer has no FPropMeta.
+  """
+  if any(isinstance(x, (tf.TensorSpec, dict)) for x in inputs):
+    return None
+  shapes = tuple(map(metadata.ToShape, inputs))
   costs = []
   for p in layers:
     try:
       meta = p.cls.FPropMeta(p, *shapes)
-    except NotImplementedError as e:
-      raise ValueError(
-          f'Layer {p.name!r} of class {p.cls.__name__} has no FPropMeta, so its '
-          'cost is not known. Give it one (a classmethod that returns flops and '
-          'out_shapes), or make the stages yourself and pass them as cell_tpl.'
-      ) from e
+    except NotImplementedError:
+      return None
     costs.append(float(meta.flops))
     shapes = meta.out_shapes
   return costs
@@ -131,14 +165,14 @@ def PartitionSequentialLayers(params, num_partitions, *shapes):
   Args:
     params: Params of a layer, or a list of them (`Flatten`).
     num_partitions: The number of stages.
-    *shapes: The first layer's input shapes, tshape.Shape.
+    *shapes: The first layer's inputs, as Costs takes them.
 
   Returns:
     A list of FeatureExtractionLayer params, named d0, d1, ...; the layers in
     them are named cell_000, cell_001, ... in order.
 
   Raises:
-    ValueError: more stages than layers, or a layer without FPropMeta.
+    ValueError: more stages than layers, or a layer that Costs can't tell.
   """
   layers = Flatten(params)
   for i, p in enumerate(layers):
@@ -152,12 +186,13 @@ def PartitionSequentialLayers(params, num_partitions, *shapes):
   return stages
 
 
-def Stages(layers, costs, num_stages):
+def Stages(layers, costs, num_stages, rule='min_max'):
   """FeatureExtractionLayer params d0, d1, ... of the layers, by Partition."""
   return [
       FeatureExtractionLayer.Params().Set(
           name='d%d' % i, sub=layers[start:end], variables_in_parent_scope=True)
-      for i, (start, end) in enumerate(Partition(costs, num_stages))
+      for i, (start, end) in enumerate(
+          Partition(costs, num_stages, rule))
   ]
 
 

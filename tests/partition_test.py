@@ -1,41 +1,17 @@
-"""Partition against brute force, and the layers it cuts."""
+"""Partitions: the rules by name, and the layers that they cut."""
 
-import itertools
 import sys
 
-import hypothesis
-from hypothesis import strategies as st
 import lingvo.compat as tf
+from lingvo.core import base_layer
 from lingvo.core import builder_layers
+from lingvo.core import py_utils
 from lingvo.core import tshape
-import numpy as np
 import pytest
 
 import lingvo_gpipe
 from lingvo_gpipe import partition
 from tests import toy_layers
-
-
-def _BruteForce(costs, k):
-  """(largest stage, sum of squares) of the best cut."""
-  best = None
-  for inner in itertools.combinations(range(1, len(costs)), k - 1):
-    cuts = (0,) + inner + (len(costs),)
-    stages = [sum(costs[a:b]) for a, b in zip(cuts, cuts[1:])]
-    score = (max(stages), sum(s * s for s in stages))
-    best = score if best is None else min(best, score)
-  return best
-
-
-@hypothesis.given(
-    st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(1, 8))
-def testIsTheBestCut(costs, k):
-  k = min(k, len(costs))
-  stages = partition.Partition(costs, k)
-  assert [a for a, _ in stages] == [0] + [b for _, b in stages[:-1]]
-  assert stages[-1][1] == len(costs) and all(a < b for a, b in stages)
-  sums = [sum(costs[a:b]) for a, b in stages]
-  assert (max(sums), sum(s * s for s in sums)) == _BruteForce(costs, k)
 
 
 @pytest.mark.parametrize('costs,k,expected', [
@@ -49,10 +25,11 @@ def testWhereLingvoIsUneven(costs, k, expected):
   assert lengths == (expected or lengths) and min(lengths) > 0
 
 
-def testManyLayers():
-  costs = np.random.RandomState(0).rand(1000)
-  stages = partition.Partition(costs, 64)
-  assert len(stages) == 64
+def testRules():
+  costs = [2, 2, 1, 2, 1, 1, 1]
+  assert [partition.Partition(costs, 3, rule) for rule in partition.RULES + ([1, 2],)] == [
+      [(0, 2), (2, 4), (4, 7)], [(0, 2), (2, 4), (4, 7)],
+      [(0, 1), (1, 3), (3, 7)], [(0, 1), (1, 2), (2, 7)]]
 
 
 def _Dense(name):
@@ -87,15 +64,34 @@ def testRepeatedLayersInAPipelineAreNamedByPlace():
 
 
 def testCostsComeFromTheShapes():
-  wide = toy_layers.Dense.Params().Set(name='wide', dim=16)
-  costs = partition.Costs([wide, _Dense('b')], tshape.Shape([8, 4]))
-  assert costs == [512., 32.]
+  small, large = [
+      partition.Costs([_Dense('a'), _Dense('b')], tshape.Shape([n, 4]))
+      for n in (8, 80)
+  ]
+  assert small[0] == small[1] > 2 * 8 * 4 * 4
+  assert large[0] > 9 * small[0]
+
+
+def testShapesAloneDoWhereALayerWantsIntegers():
+
+  class OneHot(base_layer.BaseLayer):
+
+    def FProp(self, theta, ids):
+      return tf.one_hot(ids, 4)
+
+    @classmethod
+    def FPropMeta(cls, p, ids):
+      return py_utils.NestedMap(
+          flops=7, out_shapes=(tshape.Shape([*ids, 4]),))
+
+  ids = OneHot.Params().Set(name='a')
+  assert partition.Costs([ids, _Dense('b')], tshape.Shape([8])) == [7., 32.]
 
 
 def testLayerWithoutCosts():
   p = toy_layers.MapConv.Params().Set(name='bare')
   p.cls = type('Bare', (toy_layers.base_layer.BaseLayer,), {})
-  with pytest.raises(ValueError, match="'cell_000' of class Bare has no FPropMeta"):
+  with pytest.raises(ValueError, match="'cell_000' of class Bare .* does not run on"):
     lingvo_gpipe.PartitionSequentialLayers([p], 1, tshape.Shape([8, 4]))
 
 
@@ -105,6 +101,11 @@ def testLayerWithoutCosts():
 def testRefusals(k, match):
   with pytest.raises(ValueError, match=match):
     partition.Partition([1, 1], k)
+
+
+def testUnknownRule():
+  with pytest.raises(ValueError, match="partition is 'best'; choose one of min_max"):
+    partition.Partition([1, 1], 2, 'best')
 
 
 if __name__ == '__main__':

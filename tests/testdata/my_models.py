@@ -96,6 +96,16 @@ class Small(base_model_params.SingleTaskModelParams):
 
 
 @model_registry.RegisterSingleTaskModel
+class Planned(Small):
+  """Its input shapes are known, so a plan can be made."""
+
+  def Task(self):
+    p = super().Task()
+    p.pipeline.input_shapes = [[8, 4]]
+    return p
+
+
+@model_registry.RegisterSingleTaskModel
 class Unpipelined(Small):
   """The same without a pipeline."""
 
