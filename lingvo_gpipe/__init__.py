@@ -12,6 +12,7 @@ import importlib
 _MODULES = {
     'FeatureExtractionLayer': 'feature_extraction',
     'PartitionSequentialLayers': 'partition',
+    'PipelinedTask': 'pipelined_task',
     'PipeliningLayer': 'pipelining_layer',
     'SeqLayer': 'feature_extraction',
     'StackedRecurrent': 'stacked_recurrent',

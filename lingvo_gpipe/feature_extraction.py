@@ -177,7 +177,8 @@ class SeqLayer(base_layer.BaseLayer):
       raise ValueError(f'{p.name}: cell_tpl is empty; there must be a cell.')
     CheckNames(p.name, list(p.before_tpl) + list(p.cell_tpl))
     self._NameVariables()
-    self._devices = placement.StageDevices(
+    # Variables are where the first replica has its stages.
+    self._created_on = placement.StageDevices(
         p.stage_devices, self.cluster, len(p.cell_tpl))
     for l in p.before_tpl:
       with tf.device(self._devices[0]):
@@ -214,6 +215,14 @@ class SeqLayer(base_layer.BaseLayer):
     p = self.params
     override.update({l.name: [] for l in list(p.before_tpl) + list(p.cell_tpl)})
     return override
+
+  @property
+  def _devices(self):
+    """The device name of each cell, in the model split that is being built."""
+    p = self.params
+    if p.stage_devices is None and self.cluster.params.split_id:
+      return placement.StageDevices(None, self.cluster, len(p.cell_tpl))
+    return self._created_on
 
   @property
   def stage_devices(self):

@@ -27,7 +27,7 @@ def _Gradient(op, *d_outputs):
     return gradient(*d_outputs)
 
 
-def _Identity(tensors, gradient, name):
+def Identity(tensors, gradient, name):
   """Identities of tensors, with `gradient` (a function of their gradients)."""
   graph = tf.get_default_graph()
   with graph.gradient_override_map({'IdentityN': _GRADIENT}):
@@ -58,7 +58,7 @@ def Link(devices, xs, ys, finals, gradients):
     with tf.device(device):
       link = tf.constant(0.) if link is None else link
       inputs = [link] + list(tensors) + (list(ys) if last else [])
-      outputs = _Identity(inputs, calls.OfStage(k, last), 'link')
+      outputs = Identity(inputs, calls.OfStage(k, last), 'link')
     link = outputs[0]
   if ys:
     ys = outputs[-len(ys):]
@@ -66,7 +66,7 @@ def Link(devices, xs, ys, finals, gradients):
   for k, (device, tensors) in enumerate(zip(devices, finals)):
     if tensors:
       with tf.device(device):
-        _, *tensors = _Identity([link] + tensors, calls.OfFinal(k), 'final')
+        _, *tensors = Identity([link] + tensors, calls.OfFinal(k), 'final')
     linked.append(list(tensors))
   return list(ys), linked
 

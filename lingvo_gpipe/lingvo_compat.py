@@ -7,6 +7,7 @@ from lingvo.core import cluster
 
 # pylint: disable=g-direct-tensorflow-import
 from tensorflow.python.framework import func_graph
+from tensorflow.python.framework import ops
 # pylint: enable=g-direct-tensorflow-import
 
 
@@ -50,6 +51,30 @@ def InFunction(graph):
   return graph.building_function
 
 
+def NewOps(graph):
+  """Returns a function that lists the operations made since, in the loop or branch that is being built now.
+
+  TensorFlow has no public way to tell in which loop of a graph an operation is.
+  """
+  start = len(graph.get_operations())
+  context = graph._get_control_flow_context()  # pylint: disable=protected-access
+
+  def List():
+    return [
+        op for op in graph.get_operations()[start:]
+        if op._get_control_flow_context() is context]  # pylint: disable=protected-access
+
+  return List
+
+
+def ReplaceUses(old, new):
+  """Has every operation that takes the tensor `old` take `new`; there is no public way to change an input."""
+  for op in old.consumers():
+    for i, x in enumerate(op.inputs):
+      if x is old:
+        op._update_input(i, new)  # pylint: disable=protected-access
+
+
 # Lingvo's cluster class, to derive from. The public name, cluster_factory.Cluster, is whatever SetCluster last set.
 Cluster = cluster._Cluster  # pylint: disable=protected-access
 
@@ -67,3 +92,31 @@ def ModelRegistry():
 def RegisteredModels():
   """Returns {name: class} of the models registered so far; the public function first imports all of lingvo.tasks."""
   return ModelRegistry()._MODEL_PARAMS  # pylint: disable=protected-access
+
+
+def FunctionGraph(op, name):
+  """Returns a function that an operation calls as a graph: with operations, `inputs` and `outputs`.
+
+  Public are only the GraphDefs of functions, without the shapes in them.
+
+  Args:
+    op: The operation.
+    name: The function's name.
+  """
+  graph = op.graph
+  function = graph._get_function(name)  # pylint: disable=protected-access
+  while function is None:  # It belongs to a graph around this one.
+    graph = graph.outer_graph
+    function = graph._get_function(name)  # pylint: disable=protected-access
+  return function.graph
+
+
+def ProfilerFlops(op):
+  """Returns the floating-point operations of an operation by TensorFlow's profiler, or None where it has no count.
+
+  The public tf.compat.v1.profiler.profile takes whole graphs, prints, and leaves out what it doesn't know.
+
+  Raises:
+    ValueError, TypeError: A shape isn't known.
+  """
+  return ops.get_stats_for_node_def(op.graph, op.node_def, 'flops').value

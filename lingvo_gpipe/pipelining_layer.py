@@ -6,21 +6,27 @@ import lingvo.compat as tf
 from lingvo.core import py_utils
 import numpy as np
 
-from lingvo_gpipe import batch_norm
-from lingvo_gpipe import dropout
+from lingvo_gpipe import adoption
+from lingvo_gpipe import balance
+from lingvo_gpipe import boundary
+from lingvo_gpipe import cuts
 from lingvo_gpipe import feature_extraction
+from lingvo_gpipe import loss as loss_lib
 from lingvo_gpipe import metadata
 from lingvo_gpipe import micro_batch
 from lingvo_gpipe import partition
 from lingvo_gpipe import shared_weights
 from lingvo_gpipe import slices
 from lingvo_gpipe.feature_extraction import ToTuple
+from lingvo_gpipe.fill_drain import RECOMPUTE_MODES
+from lingvo_gpipe.stacked_loss import StackedLoss
 from lingvo_gpipe.stacked_recurrent import StackedRecurrent
 
 # A stage, for people: its device name, the names of its layers, how many
-# parameters it has and its share (0..1) of the cost of all stages.
+# parameters it has, its share (0..1) of the cost of all stages, and this cost,
+# FLOPs or seconds for a micro-batch (p.cost says which), None if not known.
 StageInfo = collections.namedtuple(
-    'StageInfo', ['device', 'layers', 'num_params', 'cost_share'])
+    'StageInfo', ['device', 'layers', 'num_params', 'cost_share', 'cost'])
 
 
 class PipeliningLayer(feature_extraction.SeqLayer):
@@ -66,8 +72,25 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     p.Define('num_stages', 1, 'The number of stages that `layers` are cut into.')
     p.Define(
         'input_shapes', None,
-        "The shapes of the first layer's inputs, a list of lists, for the "
-        "layers' costs (FPropMeta). None: layers are weighed as equal.")
+        "The first layer's inputs for the mini-batch, for the layers' costs: a "
+        'list with a shape each (a list), or a tf.TensorSpec where it is not '
+        'float32, or None; with nested_map_fprop, one NestedMap of such. None: '
+        'layers are weighed as equal.')
+    p.Define(
+        'cost', 'flops',
+        'What the stages are balanced by. `flops`: the operations of each '
+        'layer, forward and backward (cost_model.py). `time`: how long it takes '
+        "on the first stage's device, measured (timed_costs.py).")
+    p.Define(
+        'cost_cache', None,
+        'With cost=`time`: a file that keeps measured times, so that the next '
+        'run takes the same ones.')
+    p.Define(
+        'partition', 'min_max',
+        'How `layers` are cut: `min_max`, such that no other cut has a smaller '
+        "largest stage; `least_variance`, the paper's rule; `histogram`, "
+        "Lingvo's; or a list of the first layer of each stage but the first, "
+        'counted from 0.')
     p.Define(
         'shared_weights', {},
         "Weights that several layers use: {'softmax.w': 'embedding.w'} lets the "
@@ -75,17 +98,43 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     p.Define(
         'recompute', 'always',
         '`always`: the gradient runs each stage again from its input, so that '
-        'only the inputs are kept. `never`: all intermediate values are kept, '
-        'which is faster and takes more memory.')
+        'only the inputs are kept. `except_last`: but not for the last '
+        'micro-batch, whose gradient comes first. `selective`: the results of '
+        'products with weights are kept too, and not computed again. `never`: '
+        'all intermediate values are kept, which is faster and takes more '
+        'memory.')
+    p.Define('swap_memory', False,
+             'Whether what `never` keeps on a GPU waits in host memory.')
+    p.Define(
+        'schedule', 'gpipe',
+        '`gpipe`: all micro-batches go forward, then all go back. `1f1b`: the '
+        'gradient of each is taken as soon as it is through, which `FPropLoss` '
+        'alone can do, as it takes the loss in the same loop. With it the last '
+        'stage never recomputes.')
+    p.Define(
+        'in_flight', None,
+        'With 1f1b, how many micro-batches are under way at most; memory grows '
+        'with it. None: the number of stages and one more.')
     return p
 
   def __init__(self, params):
-    self._costs = None
+    self._costs = self._imbalance = None
     super().__init__(params)
+    self._CheckChoices()
     for _, cell in self._cells:
-      for layer in _Descendants(cell):
-        batch_norm.Adopt(layer)
-        dropout.Adopt(layer)
+      adoption.Adopt(cell)
+
+  def _CheckChoices(self):
+    p = self.params
+    for name, choices in (('recompute', RECOMPUTE_MODES),
+                          ('schedule', ('gpipe', '1f1b'))):
+      if p.Get(name) not in choices:
+        raise ValueError(
+            f'{p.name}: {name} is {p.Get(name)!r}; it must be one of '
+            f'{", ".join(choices)}.')
+    if p.in_flight is not None and p.in_flight < 1:
+      raise ValueError(f'{p.name}: in_flight is {p.in_flight}; at least one '
+                       'micro-batch must be under way.')
 
   def _CellParams(self):
     p = self.params
@@ -96,20 +145,18 @@ class PipeliningLayer(feature_extraction.SeqLayer):
           f'{p.name}: both `layers` ({len(p.layers)}) and `cell_tpl` '
           f'({len(p.cell_tpl)}) are set. Set `layers` to have them cut into '
           'num_stages stages, or `cell_tpl` to make the stages yourself.')
-    layers = partition.Flatten(p.layers)
-    names = [l.name for l in layers]
-    if not all(names) or len(set(names)) < len(names):
-      # Repeated layers: named by their place, which doesn't depend on the cut.
-      for i, l in enumerate(layers):
-        l.name = 'cell_%03d' % i
-    costs = [1.] * len(layers)
-    if p.input_shapes is not None:
-      costs = partition.Costs(layers, *map(metadata.ToShape, p.input_shapes))
+    layers = partition.NamedLayers(p.layers)
     try:
-      cells = partition.Stages(layers, costs, p.num_stages)
+      costs = balance.LayerCosts(p, layers, self.cluster)
+      cells = partition.Stages(layers, costs, p.num_stages, p.partition)
     except ValueError as e:
       raise ValueError(f'{p.name}: {e}') from e
     self._costs = partition.StageCosts(costs, cells)
+    if p.input_shapes is not None:
+      best = partition.Stages(layers, costs, p.num_stages)
+      self._imbalance = (
+          cuts.Imbalance(self._costs),
+          cuts.Imbalance(partition.StageCosts(costs, best)))
     return cells
 
   @property
@@ -120,13 +167,22 @@ class PipeliningLayer(feature_extraction.SeqLayer):
         for _, cell in self._cells
     ]
     costs = self._costs or params
+    known = self._imbalance is not None
     total = sum(costs) or 1
     return [
         StageInfo(device, [s.name for s in getattr(cell.params, 'sub', [])] or
-                  [name], n, cost / total)
+                  [name], n, cost / total, cost if known else None)
         for (name, cell), device, n, cost in zip(
             self._cells, self._devices, params, costs)
     ]
+
+  @property
+  def imbalance(self):
+    """(that of the stages' costs, that of the best cut's); see cuts.Imbalance.
+
+    None where costs aren't known.
+    """
+    return self._imbalance
 
   def FProp(self, theta, *args):
     """Runs the pipeline.
@@ -142,41 +198,126 @@ class PipeliningLayer(feature_extraction.SeqLayer):
 
     Raises:
       TypeError: with nested_map_fprop, a NestedMap is missing.
-      ValueError: micro-batches don't make up the batch, or a cell can't be
-        pipelined (stage.Stage.Trace).
+      ValueError: micro-batches don't make up the batch, a cell can't be
+        pipelined (stage.Stage.Trace), or the schedule is `1f1b` in training.
     """
     p = self.params
+    if self.takes_loss_inside:
+      raise ValueError(
+          f'{p.name}: schedule="1f1b" takes the loss in the same loop, but FProp '
+          'knows of no loss. Call FPropLoss, as lingvo_gpipe.PipelinedTask does, '
+          'or set schedule="gpipe".')
     inputs = self._RunBefore(theta, args)
     theta = shared_weights.Share(theta, self._cells, p.shared_weights)
     if self._OneByOne():
       return self._RunInSequence(theta, inputs)
-    inputs = self._Pack(p.name, inputs)
-    boundaries = {0: _Template(inputs)}
-    with tf.device(self._devices[0]):
-      micro_batches, layout, join = self._Split(inputs)
-      first_id = micro_batch.FirstId(p.num_micro_batches)
-    cells = [cell for _, cell in self._cells]
+    common, _, join, template = self._Common(theta, inputs)
     outputs, _ = StackedRecurrent(
-        devices=self._devices,
-        cell_fns=[self._CellFn(i, boundaries) for i in range(len(cells))],
         cell_grads=None,
         cell_outs=None,
         cell_out_grads=None,
+        init_states=[py_utils.NestedMap() for _ in self._cells],
+        swap_memory=p.swap_memory,
+        zeros_for_unused=False,
+        **common)
+    with tf.device(self._devices[-1]):
+      outputs = boundary.Restore(outputs.Transform(join), template())
+      return boundary.Unpack(outputs, p.nested_map_fprop)
+
+  def FPropLoss(self, theta, metrics_fn, metrics_theta, targets, *args,
+                terms=None, gradient_scale=None):
+    """Runs the pipeline and takes the loss of what comes out.
+
+    With p.schedule `1f1b` the loss and its gradient are taken micro-batch by
+    micro-batch, in the loop. The numbers are those of metrics_fn on the whole
+    mini-batch.
+
+    Args:
+      theta: NestedMap of the weights of this layer and its children.
+      metrics_fn: (metrics_theta, outputs, targets) -> {name: (value, weight)}:
+        of what the pipeline gives for some or all examples, and their targets,
+        the metrics, scalars: a mean and the weight of what it is the mean of.
+        Weights depend on targets alone. One metric is named `loss`.
+      metrics_theta: NestedMap of the weights that metrics_fn uses.
+      targets: NestedMap of tensors [..., batch, ...] with the batch at
+        batch_dim.
+      *args: As in FProp.
+      terms: {name: factor}: the metrics that are added up as the loss, each
+        times its factor. None: `loss` alone.
+      gradient_scale: float32 scalar, or None: with 1f1b, what the loss is going
+        to be multiplied by before its gradient is asked (loss_scaling.py).
+
+    Returns:
+      {name: (value, weight)} for the whole mini-batch, float32 scalars; `loss`
+      is the sum of the terms. With 1f1b only `loss` has a gradient.
+
+    Raises:
+      TypeError: see FProp.
+      ValueError: see FProp; or there is no metric of a term's name, or with
+        1f1b a weight depends on the outputs.
+    """
+    p = self.params
+    terms = terms or {'loss': 1.}
+    if not self.takes_loss_inside:
+      outputs = self.FProp(theta, *args)
+      with tf.device(self._devices[-1]):
+        return loss_lib.Loss(metrics_fn, metrics_theta, terms).Whole(
+            outputs, targets)
+    inputs = self._RunBefore(theta, args)
+    theta = shared_weights.Share(theta, self._cells, p.shared_weights)
+    common, split, _, template = self._Common(theta, inputs)
+
+    def MetricsFn(theta, outputs, targets):
+      outputs = boundary.Restore(outputs, template())
+      return metrics_fn(
+          theta, boundary.Unpack(outputs, p.nested_map_fprop), targets)
+
+    with tf.device(self._devices[-1]):
+      targets = split(targets)
+    return StackedLoss(
+        targets=targets,
+        loss=loss_lib.Loss(MetricsFn, metrics_theta, terms, gradient_scale),
+        in_flight=p.in_flight or len(self._cells) + 1,
+        **common)
+
+  @property
+  def takes_loss_inside(self):
+    """Whether FPropLoss takes the loss micro-batch by micro-batch."""
+    return (self.params.schedule == '1f1b' and not self.do_eval and
+            not self._OneByOne())
+
+  def _Common(self, theta, inputs):
+    """What StackedRecurrent and StackedLoss are given alike.
+
+    Args:
+      theta: NestedMap of the weights of this layer and its children.
+      inputs: The first cell's inputs, a tuple.
+
+    Returns:
+      (the arguments, a dict; a function that splits a NestedMap into
+      micro-batches; what joins an output tensor; a function that gives, once
+      the cells were called, the template of the outputs).
+    """
+    p = self.params
+    inputs = boundary.Pack(p.name, inputs, p.nested_map_fprop)
+    boundaries = {0: boundary.Template(inputs)}
+    with tf.device(self._devices[0]):
+      split, layout, join = self._Splitting(inputs)
+      first_id = micro_batch.FirstId(p.num_micro_batches)
+      inputs = split(inputs)
+    num = len(self._cells)
+    common = dict(
+        devices=self._devices,
+        cell_fns=[self._CellFn(i, boundaries) for i in range(num)],
         thetas=[theta[name] for name, _ in self._cells],
-        init_states=[py_utils.NestedMap() for _ in cells],
-        inputs=micro_batches,
-        accumulator_layers=cells,
+        inputs=inputs,
+        layout=layout,
+        accumulator_layers=[cell for _, cell in self._cells],
         recompute=p.recompute,
         first_micro_batch_id=first_id,
-        layout=layout,
-        zeros_for_unused=False,
         names=[f'{p.name}, stage {i} ({name})'
                for i, (name, _) in enumerate(self._cells)])
-    with tf.device(self._devices[-1]):
-      return self._Unpack(
-          _Restore(
-              outputs.Transform(join),
-              boundaries[len(cells)]))
+    return common, split, join, lambda: boundaries[num]
 
   def _OneByOne(self):
     """Whether there is nothing to overlap or recompute."""
@@ -185,35 +326,15 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       return True
     return len(self._cells) == 1 and self.params.num_micro_batches == 1
 
-  def _Pack(self, owner, values):
-    """A cell's inputs or outputs as one NestedMap; None where they have it."""
-    if not self.params.nested_map_fprop:
-      return py_utils.NestedMap(
-          {'s%d' % i: x for i, x in enumerate(ToTuple(values))})
-    values = ToTuple(values)
-    if len(values) != 1 or not isinstance(values[0], py_utils.NestedMap):
-      raise TypeError(
-          f'{owner}: with nested_map_fprop=True, one NestedMap must come in and '
-          f'go out of each cell, but there is '
-          f'({", ".join(type(x).__name__ for x in values)}).')
-    return values[0]
-
-  def _Unpack(self, nmap):
-    """The inverse of _Pack."""
-    if self.params.nested_map_fprop:
-      return nmap
-    values = tuple(nmap['s%d' % i] for i in range(len(nmap)))
-    return values[0] if len(values) == 1 else values
-
-  def _Split(self, nmap):
-    """Splits the inputs into micro-batches.
+  def _Splitting(self, nmap):
+    """How the inputs are split into micro-batches.
 
     Args:
       nmap: NestedMap of tensors and None.
 
     Returns:
-      (nmap without None, its tensors as StackedRecurrent takes them; their
-      layout; what joins an output tensor of StackedRecurrent).
+      (a function that splits such a NestedMap, without None, for the loop; the
+      layout that its tensors then have; what joins an output tensor).
     """
     p = self.params
     sizes = {
@@ -228,14 +349,17 @@ class PipeliningLayer(feature_extraction.SeqLayer):
           f'{p.batch_dim}: {sizes}.')
     size = list(sizes.values())[0]
     m = p.num_micro_batches
-    nmap = _Present(nmap)
     if p.pad_batch and (size is None or size % m):
-      batch_size = tf.shape(nmap.Flatten()[0])[p.batch_dim]
+      batch_size = tf.shape(boundary.Present(nmap).Flatten()[0])[p.batch_dim]
       uneven = micro_batch.UnevenSizes(batch_size, m)
-      return nmap, slices.Rows(uneven, p.batch_dim, m), lambda x: x
+      return boundary.Present, slices.Rows(uneven, p.batch_dim, m), lambda x: x
     micro_batch.Size(size, m, p.micro_batch_size)
-    return (nmap.Transform(lambda x: micro_batch.Split(x, m, p.batch_dim)),
-            slices.Stacked(m), lambda x: micro_batch.Join(x, p.batch_dim))
+
+    def Split(nmap):
+      return boundary.Present(nmap).Transform(
+          lambda x: micro_batch.Split(x, m, p.batch_dim))
+
+    return Split, slices.Stacked(m), lambda x: micro_batch.Join(x, p.batch_dim)
 
   def _CellFn(self, i, boundaries):
     """The cell function of stage i.
@@ -249,37 +373,15 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       (theta, state0, inputs) -> (outputs, extras).
     """
     name, cell = self._cells[i]
+    nested = self.params.nested_map_fprop
 
     def CellFn(theta, state0, inputs):
       del state0
-      args = self._Unpack(_Restore(inputs, boundaries[i]))
-      outputs = self._Pack(name, cell.FProp(theta, *ToTuple(args)))
+      args = boundary.Unpack(boundary.Restore(inputs, boundaries[i]), nested)
+      outputs = boundary.Pack(name, cell.FProp(theta, *ToTuple(args)), nested)
       if i + 1 not in boundaries:
         metadata.Check(name, cell, ToTuple(args), outputs)
-      boundaries[i + 1] = _Template(outputs)
-      return _Present(outputs), py_utils.NestedMap()
+      boundaries[i + 1] = boundary.Template(outputs)
+      return boundary.Present(outputs), py_utils.NestedMap()
 
     return CellFn
-
-
-def _Descendants(layer):
-  """The layer itself and all layers below it, whoever created them."""
-  yield layer
-  for child in py_utils.Flatten(layer.children):
-    yield from _Descendants(child)
-
-
-def _Present(nmap):
-  """nmap without the keys whose value is None."""
-  return nmap.Filter(lambda x: x is not None)
-
-
-def _Template(nmap):
-  """The keys of nmap, and which of them are None."""
-  return nmap.Transform(lambda x: None if x is None else x.dtype)
-
-
-def _Restore(nmap, template):
-  """nmap with the keys of template; those it lacks are None."""
-  found = dict(nmap.FlattenItems())
-  return template.Pack([found.get(key) for key, _ in template.FlattenItems()])

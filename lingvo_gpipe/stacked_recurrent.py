@@ -1,26 +1,28 @@
 """StackedRecurrent: recurrent layers on many devices, as one while loop.
 
-The loop is forward_loop.py's, its gradient recompute.py's: a second such loop
-in reverse order.
+The loop, and its gradient, a second such loop in reverse order, are those of
+fill_drain.py; what a stage does in them is in forward_pass.py and
+backward_pass.py.
 """
 
 import lingvo.compat as tf
 from lingvo.core import py_utils
 
-from lingvo_gpipe import forward_loop
+from lingvo_gpipe import fill_drain
 from lingvo_gpipe import gradient_link
 from lingvo_gpipe import lingvo_compat
+from lingvo_gpipe import micro_batch
 from lingvo_gpipe import placement
-from lingvo_gpipe import recompute as recompute_lib
 from lingvo_gpipe import slices
+from lingvo_gpipe.backward_pass import Found
+from lingvo_gpipe.backward_pass import Wanted
+from lingvo_gpipe.fill_drain import RECOMPUTE_MODES
+from lingvo_gpipe.forward_pass import ForwardPass
 from lingvo_gpipe.stage import CurrentStepSeed
 from lingvo_gpipe.stage import Differentiable
+from lingvo_gpipe.stage import Floats
+from lingvo_gpipe.stage import ReplaceFloats
 from lingvo_gpipe.stage import Stage
-
-# `always`: the gradient runs each cell again from its boundary activation.
-# `never`: the forward loop keeps all intermediate values, as TensorFlow does.
-RECOMPUTE_MODES = ('always', 'never')
-
 
 @lingvo_compat.GraphLoops()
 def StackedRecurrent(devices,
@@ -34,6 +36,7 @@ def StackedRecurrent(devices,
                      accumulator_layers=None,
                      unused_acc_state=False,
                      recompute='always',
+                     swap_memory=False,
                      first_micro_batch_id=None,
                      layout=None,
                      zeros_for_unused=True,
@@ -69,7 +72,9 @@ def StackedRecurrent(devices,
       None. A list of K.
     unused_acc_state: Whether no cell reads its state0. States are then neither
       kept for the gradient nor given to the cells.
-    recompute: One of RECOMPUTE_MODES. With a cell_grad it is `always`.
+    recompute: One of RECOMPUTE_MODES. With a cell_grad it is
+      `always`, and so is `except_last` with a padding.
+    swap_memory: Whether what `never` keeps on a GPU waits in host memory.
     first_micro_batch_id: int64 scalar. If given, random ops of time step t see
       first_micro_batch_id + t as the global step.
     layout: How the time steps lie in the inputs and outputs: slices.Stacked or
@@ -87,8 +92,8 @@ def StackedRecurrent(devices,
     ValueError: lists of different lengths, an unknown recompute mode, or a
       cell that can't be pipelined (Stage.Trace).
   """
-  stages = _Stages(devices, cell_fns, cell_grads, cell_outs, cell_out_grads,
-                   thetas, init_states, accumulator_layers, names)
+  stages = Stages(devices, cell_fns, cell_grads, cell_outs, cell_out_grads,
+                  thetas, init_states, accumulator_layers, names)
   if not isinstance(inputs, py_utils.NestedMap) or not inputs.Flatten():
     raise TypeError(
         'inputs must be a NestedMap with at least one tensor, but is '
@@ -97,30 +102,60 @@ def StackedRecurrent(devices,
     raise ValueError(
         f'recompute is {recompute!r}; it must be one of '
         f'{", ".join(RECOMPUTE_MODES)}.')
-  if any(s.cell_grad is not None for s in stages):
+  padding = inputs.get('padding')
+  if any(s.cell_grad is not None for s in stages) or (
+      recompute == 'except_last' and padding is not None):
     recompute = 'always'
-  if layout is None:
-    with tf.device(devices[0]):
+  with tf.device(devices[0]):
+    if layout is None:
       layout = slices.Stacked(py_utils.GetShape(inputs.Flatten()[0])[0])
-  spec = inputs.Transform(
-      lambda x: tf.TensorSpec(layout.SliceShape(x.shape), x.dtype))
-  with tf.name_scope('stacked_recurrent'), _KeepCollections():
-    for stage in stages:
-      stage.Trace(spec)
-      spec = stage.out_spec
+    begin, limit = 0, layout.length
+    if padding is not None:
+      begin, limit = _Unpadded(padding)
+  with tf.name_scope('stacked_recurrent'), KeepCollections():
     seed = CurrentStepSeed()
-    loop = forward_loop.ForwardLoop(stages, inputs, layout, seed,
-                                    first_micro_batch_id, unused_acc_state,
-                                    recompute)
-    states, finals = _Link(loop, *loop.Run(), recompute, zeros_for_unused)
-    py_utils.ResetStepSeed(
-        seed + py_utils.GenerateSeedFromName('after_stacked_recurrent'))
+    TraceStages(stages, inputs, layout)
+    forward = ForwardPass(
+        stages, inputs, layout,
+        [micro_batch.RandomNumbers(s, seed, first_micro_batch_id)
+         for s in stages],
+        unused_state=unused_acc_state, keep=fill_drain.ToKeep(recompute),
+        ordered=recompute == 'never')
+    loops = fill_drain.FillDrain(forward, layout, begin, limit, recompute,
+                                 swap_memory)
+    states, finals = _Link(loops, forward, recompute, zeros_for_unused)
+    LeaveStepSeed(seed)
     with tf.device(devices[-1]):
       return stages[-1].cell_out(states), finals
 
 
-def _Stages(devices, cell_fns, cell_grads, cell_outs, cell_out_grads, thetas,
-            init_states, accumulator_layers, names):
+def TraceStages(stages, inputs, layout, aside_spec=None):
+  """Traces the stages one after another.
+
+  Args:
+    stages: The Stages.
+    inputs: NestedMap of tensors that lie in `layout`.
+    layout: Their layout.
+    aside_spec: NestedMap of TensorSpecs of what the last stage gets besides
+      (ForwardPass.aside), or None.
+  """
+  spec = inputs.Transform(
+      lambda x: tf.TensorSpec(layout.SliceShape(x.shape), x.dtype))
+  for stage in stages:
+    if aside_spec is not None and stage is stages[-1]:
+      spec = py_utils.NestedMap(x=spec, aside=aside_spec)
+    stage.Trace(spec)
+    spec = stage.out_spec
+
+
+def LeaveStepSeed(seed):
+  """Sets Lingvo's step seed for what comes after the stages."""
+  py_utils.ResetStepSeed(
+      seed + py_utils.GenerateSeedFromName('after_stacked_recurrent'))
+
+
+def Stages(devices, cell_fns, cell_grads, cell_outs, cell_out_grads, thetas,
+           init_states, accumulator_layers, names):
   """The arguments of StackedRecurrent as Stages."""
   num = len(devices)
   if not num:
@@ -164,7 +199,7 @@ def _Stages(devices, cell_fns, cell_grads, cell_outs, cell_out_grads, thetas,
   return stages
 
 
-class _KeepCollections:
+class KeepCollections:
   """What cells add to the graph's collections inside is dropped.
 
   Summaries, update ops and losses made in a loop's body can't be fetched from
@@ -189,73 +224,66 @@ class _KeepCollections:
       ]
 
 
-def _Link(loop, states, detached, finals, recompute, zeros_for_unused):
-  """Gives the loop's outputs their gradient.
+def _Link(loops, forward, recompute, zeros_for_unused):
+  """Builds the forward loop, whose outputs get their gradient from `loops`.
 
   Args:
-    loop: The ForwardLoop, after Run.
-    states: NestedMap of its outputs.
-    detached: The same, without a data edge from the loop.
-    finals: A list of NestedMaps, the final states.
-    recompute: `always` or `never`.
+    loops: A FillDrain.
+    forward: Its ForwardPass.
+    recompute: One of RECOMPUTE_MODES.
     zeros_for_unused: As in StackedRecurrent.
 
   Returns:
-    (outputs, final states) with that gradient.
+    (NestedMap of the last stage's states, the list of final states).
   """
-  stages = loop.stages
-  xs = [_Floats(s.theta) + _Floats(s.state0) + s.captures for s in stages]
-  xs[0] += _Floats(loop.inputs)
+  stages = forward.stages
+  states, detached, finals = loops.Forward()
+  xs = Wanted(stages, forward.inputs)
 
   def Recomputed(d_states, d_finals):
-    grads, d_inputs = recompute_lib.BackwardLoop(
-        stages, loop.kept, loop.begin, loop.limit, loop.layout,
+    grads, d_inputs = loops.Backward(
         _Refill(states, d_states), list(map(_Refill, finals, d_finals)))
-    found = [
-        _Pick(s.theta, g.theta) + _Pick(s.state0, g.state0) + g.captures
-        for s, g in zip(stages, grads)
-    ]
-    found[0] += _Pick(loop.inputs, d_inputs)
-    return found
+    return Found(stages, forward.inputs, grads, d_inputs)
 
   def Stored(d_states, d_finals):
-    ys = _Floats(states) + sum(map(_Floats, finals), [])
-    return recompute_lib.StoredGradients(
-        ys, d_states + sum(d_finals, []), xs)
+    ys = Floats(states) + sum(map(Floats, finals), [])
+    return loops.StoredGradients(ys, d_states + sum(d_finals, []), xs)
 
   def Gradients(d_states, d_finals):
-    make = Recomputed if recompute == 'always' else Stored
-    found = make(d_states, d_finals)
+    found = (Stored if recompute == 'never' else Recomputed)(d_states, d_finals)
     if zeros_for_unused:
       found = [[tf.zeros_like(x) if d is None else d for x, d in zip(*pair)]
                for pair in zip(xs, found)]
     return found
 
   ys, linked = gradient_link.Link([s.device for s in stages], xs,
-                                  _Floats(detached),
-                                  [_Floats(f) for f in finals], Gradients)
-  return (_Replace(detached, ys),
-          [_Replace(f, l) for f, l in zip(finals, linked)])
-
-
-def _Floats(nmap):
-  """The differentiable tensors of a NestedMap, a list."""
-  return [x for x in nmap.Flatten() if Differentiable(x)]
-
-
-def _Pick(nmap, grads):
-  """Of grads, a list after nmap.Flatten(), those of differentiable tensors."""
-  return [d for x, d in zip(nmap.Flatten(), grads) if Differentiable(x)]
-
-
-def _Replace(nmap, floats):
-  """nmap with its differentiable tensors replaced by floats."""
-  floats = iter(floats)
-  return nmap.Pack(
-      [next(floats) if Differentiable(x) else x for x in nmap.Flatten()])
+                                  Floats(detached),
+                                  [Floats(f) for f in finals], Gradients)
+  return (ReplaceFloats(detached, ys),
+          [ReplaceFloats(f, l) for f, l in zip(finals, linked)])
 
 
 def _Refill(nmap, floats):
-  """The inverse of _Pick: None for what isn't differentiable."""
+  """The list after nmap.Flatten() of its floats: None for what isn't differentiable."""
   floats = iter(floats)
   return [next(floats) if Differentiable(x) else None for x in nmap.Flatten()]
+
+
+def _Unpadded(padding):
+  """The steps that aren't padding throughout.
+
+  Args:
+    padding: [time, ...], bool or a number; 0 or False where there is data.
+
+  Returns:
+    (first, one past last) such step, int32 scalars; (time, time) if there is
+    none.
+  """
+  data = tf.reduce_any(
+      tf.equal(tf.cast(padding, tf.float32), 0.),
+      axis=list(range(1, padding.shape.rank)))
+  time = tf.shape(data)[0]
+  steps = tf.cast(tf.where(data)[:, 0], tf.int32)
+  first = tf.reduce_min(tf.concat([steps, [time]], 0))
+  last = tf.reduce_max(tf.concat([steps, [first - 1]], 0))
+  return first, last + 1

@@ -14,6 +14,8 @@ import contextlib
 import lingvo.compat as tf
 from lingvo.core import py_utils
 
+from lingvo_gpipe import graph_walk
+from lingvo_gpipe import kept_results
 from lingvo_gpipe import lingvo_compat
 
 # Changes the value of a variable: once a micro-batch, and again when recomputed.
@@ -41,6 +43,24 @@ def Specs(nmap):
   return nmap.Transform(lambda x: tf.TensorSpec(x.shape, x.dtype))
 
 
+def Floats(nmap):
+  """The differentiable tensors of a NestedMap, a list."""
+  return [x for x in nmap.Flatten() if Differentiable(x)]
+
+
+def ReplaceFloats(nmap, floats):
+  """nmap with its differentiable tensors replaced by floats."""
+  return Replace(nmap, [Differentiable(x) for x in nmap.Flatten()], floats)
+
+
+def Replace(nmap, chosen, tensors):
+  """nmap with the chosen ones (a list of bool) replaced by tensors."""
+  tensors = iter(tensors)
+  return nmap.Pack([
+      next(tensors) if c else x for c, x in zip(chosen, nmap.Flatten())
+  ])
+
+
 class Stage:
   """One cell on one device.
 
@@ -57,6 +77,9 @@ class Stage:
     inputs_spec, state1_spec, extras_spec, out_spec: NestedMaps of TensorSpec,
       what Trace found; without the time dimension.
     captures: Differentiable tensors from outside that the cell uses.
+    selection: A kept_results.Selection.
+    trained, passed_back: For each tensor of theta.Flatten() and of the inputs,
+      whether it has a gradient.
   """
 
   def __init__(self, name, device, cell_fn, theta, state0, cell_grad=None,
@@ -109,10 +132,20 @@ class Stage:
     with graph.as_default(), self.AccumulatorsDisabled():
       def Stand(x):
         return tf.placeholder(x.dtype, x.shape)
-      state1, extras = self.Call(
-          self.theta.Transform(Stand), self.state0.Transform(Stand),
-          inputs_spec.Transform(Stand), tf.constant(0, tf.int64),
-          tf.placeholder(tf.int64, []))
+      theta, state0, inputs = [
+          m.Transform(Stand) for m in (self.theta, self.state0, inputs_spec)
+      ]
+      with kept_results.Products() as products:
+        state1, extras = self.Call(
+            theta, state0, inputs, tf.constant(0, tf.int64),
+            tf.placeholder(tf.int64, []))
+      self.selection = kept_results.Selection(
+          self.name, products, state0.Flatten() + inputs.Flatten())
+      sources = graph_walk.Sources(state1.Flatten(), differentiable=True)
+      self.trained, self.passed_back = [
+          [Differentiable(x) and id(x) in sources for x in m.Flatten()]
+          for m in (theta, inputs)
+      ]
       self.inputs_spec = inputs_spec
       self.state1_spec = Specs(state1)
       self.extras_spec = Specs(extras)

@@ -8,7 +8,6 @@ machine, saves checkpoints to LOGDIR/train, and ends with an evaluation on the m
 checkpoint; the same command resumes.
 """
 import os
-import sys
 
 from lingvo_gpipe.launcher import quiet
 
@@ -25,6 +24,7 @@ with quiet.Stderr():
   from lingvo.core import tpu_embedding_manager
 
   from lingvo_gpipe.launcher import cluster
+  from lingvo_gpipe.launcher import command_line
   from lingvo_gpipe.launcher import launcher_flags
   from lingvo_gpipe.launcher import manager
   from lingvo_gpipe.launcher import models
@@ -37,44 +37,13 @@ _MODES_WITHOUT_LOGDIR = ('inspect_model', 'inspect_evaler', 'inspect_decoder', '
 
 
 def _ParseFlags(argv):
-  """Parses the command line, after the model's module had its chance to define flags.
-
-  Args:
-    argv: the program's name and its arguments.
-
-  Returns:
-    What isn't a flag, with the program's name first.
-  """
-  for name in launcher_flags.OWN_FLAGS + launcher_flags.COMMON_FLAGS:
-    FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])  # For --help.
+  """Parses the command line; returns what isn't a flag, with the program's name first."""
   launcher_flags.SetDefaults()
-  try:
-    return _ParseTwice(argv)
-  except (flags.Error, user_errors.UserError) as e:
-    # Flags that can't be read say nothing about --debug either.
-    user_errors.Print(e, FLAGS.is_parsed() and FLAGS.debug)
-    sys.exit(user_errors.EXIT_CODE)
+  return command_line.Parse(argv, launcher_flags.OWN_FLAGS + launcher_flags.COMMON_FLAGS)
 
 
-def _ParseTwice(argv):
-  """Parses what is known, imports the model's module, and then parses everything."""
-  FLAGS(argv, known_only=True)
-  if os.getcwd() not in sys.path and '' not in sys.path:
-    sys.path.insert(0, os.getcwd())  # As `python -m` does, for models of one's own.
-  if FLAGS.model and not FLAGS.list_models:
-    models.Import(FLAGS.model)
-  FLAGS.unparse_flags()
-  return FLAGS(argv)
-
-
-def _CheckFlags(rest):
-  """Raises a UserError where a needed flag is missing or an argument isn't a flag."""
-  if rest:
-    raise user_errors.UserError(f'{rest[0]!r} is not a flag. Flags are written --name=value.')
-  if not FLAGS.model:
-    raise user_errors.UserError(
-        'There is no --model. Name a registered model, such as --model=model_registry.image.resnet.ResNetDigits; '
-        '--list_models lists them.')
+def _CheckLogdir():
+  """Makes the log directory; raises a UserError where that can't be done."""
   if FLAGS.mode in _MODES_WITHOUT_LOGDIR:
     return
   if not FLAGS.logdir:
@@ -95,7 +64,8 @@ def _Run(argv):
   if FLAGS.list_models:
     models.List()
     return 0
-  _CheckFlags(argv[1:])
+  command_line.CheckArguments(argv[1:])
+  _CheckLogdir()
   launcher_flags.ApplyLocalDefaults()
   # As the main program of Lingvo's trainer does it.
   if FLAGS.disable_tf2:
@@ -110,18 +80,8 @@ def _Run(argv):
 
 
 def main(argv):
-  """Runs `_Run`, and tells people's errors without a traceback."""
-  try:
-    return _Run(argv)
-  except user_errors.UserError as e:
-    user_errors.Print(e, FLAGS.debug)
-    # Of what TensorFlow finds wrong with a graph that is thrown away half-used, nobody needs to hear.
-    logging.set_verbosity(logging.FATAL)
-    tf.get_logger().setLevel('CRITICAL')
-    return user_errors.EXIT_CODE
-  except KeyboardInterrupt:
-    print('\nInterrupted.', file=sys.stderr)
-    return 130
+  """Does what the flags say; returns the exit code."""
+  return command_line.Run(_Run, argv)
 
 
 def main_cli():

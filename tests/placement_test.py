@@ -3,6 +3,8 @@
 import sys
 
 import lingvo.compat as tf
+from lingvo.core import cluster_factory
+from lingvo.core import py_utils
 import pytest
 
 import lingvo_gpipe
@@ -14,11 +16,22 @@ _V1 = tf.compat.v1
 _GPUS = [f'/job:localhost/replica:0/task:0/device:GPU:{i}' for i in range(4)]
 
 
+# (schedule, recompute).
+_MODES = [('gpipe', r) for r in stacked_recurrent.RECOMPUTE_MODES] + [
+    ('1f1b', r) for r in ('never', 'always')
+]
+
+
+def _Loss(theta, outputs, targets):
+  del theta, targets
+  return {'loss': (tf.reduce_sum(tf.square(outputs[0])), 1.)}
+
+
 def _Train(net, inputs):
   """One step of Adam; returns (train op, gradients by variable)."""
-  outputs = tf.nest.flatten(net.FPropDefaultTheta(*inputs))
-  with tf.device(net.stage_devices[-1]):
-    loss = tf.reduce_sum(tf.square(outputs[0]))
+  loss, _ = net.FPropLoss(
+      net.theta, _Loss, py_utils.NestedMap(), py_utils.NestedMap(y=inputs[1]),
+      *inputs)['loss']
   optimizer = _V1.train.AdamOptimizer(0.1)
   # Ungated, as Lingvo trains: nothing is computed that no variable asks for.
   pairs = optimizer.compute_gradients(
@@ -42,12 +55,13 @@ def _Stage(variable_name):
   return int(variable_name.split('dense_')[1][0])
 
 
-@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
-def testPlacedGraph(devices, recompute):
+@pytest.mark.parametrize('schedule,recompute', _MODES)
+def testPlacedGraph(devices, schedule, recompute):
   k = 3
   graph = tf.Graph()
   with graph.as_default(), devices.Cluster(k):
-    train, _ = _Train(_Net(k, recompute=recompute), _Inputs())
+    train, _ = _Train(
+        _Net(k, schedule=schedule, recompute=recompute), _Inputs())
   names = devices.Names(k)
   placed = devices.Placed(graph, k, train)
   assert sorted(placed) == names
@@ -61,19 +75,25 @@ def testPlacedGraph(devices, recompute):
     assert len(handles) == 6, handles
     assert {_Stage(h) for h in handles} == {stage}
     assert ops.count('ResourceApplyAdam') == 2
-    # So are the cell, its recomputation and its gradients: of the weights and,
-    # where another stage waits for them, of the inputs.
+    # So are the cell, its recomputation (not of a product that is kept) and its
+    # gradients: of the weights and, where another stage waits for them, of the
+    # inputs. With `except_last` one micro-batch has all but the recomputation
+    # to itself.
     products = [op for op in ops if op.endswith('MatMul')]  # Or _MklNativeMatMul.
-    assert len(products) == 2 + (recompute == 'always') + (stage > 0)
-    assert ops.count('SoftsignGrad') == 1
+    last = schedule == '1f1b' and stage == k - 1
+    again = recompute in ('always', 'except_last') and not last
+    alone = recompute == 'except_last'
+    assert len(products) == again + (2 + (stage > 0)) * (1 + alone)
+    assert ops.count('SoftsignGrad') == 1 + alone
 
 
-@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
-def testOnlyBoundariesCrossAndNoInt32(devices, recompute):
+@pytest.mark.parametrize('schedule,recompute', _MODES)
+def testOnlyBoundariesCrossAndNoInt32(devices, schedule, recompute):
   k, micro = 3, 2
   graph = tf.Graph()
   with graph.as_default(), devices.Cluster(k):
-    train, _ = _Train(_Net(k, recompute=recompute), _Inputs())
+    train, _ = _Train(
+        _Net(k, schedule=schedule, recompute=recompute), _Inputs())
   sent = []
   for partition in devices.Placed(graph, k, train).values():
     for node in partition.node:
@@ -88,11 +108,28 @@ def testOnlyBoundariesCrossAndNoInt32(devices, recompute):
   # gradient back. The rest is scalars: predicates, counters, control edges.
   boundary = micro * 64
   big = [(dtype, n) for dtype, n in sent if n is None or n > 1]
-  assert sorted(big, key=str) == sorted(
-      [(tf.float32, boundary)] * 2 * (k - 1) + [(tf.int64, micro)] * (k - 1),
-      key=str)
+  times = (k - 1) * (1 + (recompute == 'except_last'))
+  # Inside the loop the loss sees that it has no use for the passenger.
+  passengers = times - (schedule == '1f1b')
+  assert sorted(big, key=str) == (
+      [(tf.float32, boundary)] * 2 * times + [(tf.int64, micro)] * passengers)
   if recompute == 'always':
     assert tf.int32 not in [dtype for dtype, _ in sent]
+
+
+def testEachReplicaHasDevicesOfItsOwn():
+  cluster = cluster_factory.ForTestingWorker(
+      mode='sync', job='trainer_client', split_size=2, cpus=4)
+  with tf.Graph().as_default() as graph, cluster:
+    net = _Net(2)
+    for replica in range(2):
+      with cluster_factory.SetModelSplit(replica), tf.name_scope(f'r{replica}'):
+        _Train(net, _Inputs())
+        assert [d[-5:] for d in net.stage_devices] == [
+            f'CPU:{2 * replica + k}' for k in range(2)]
+  for op in graph.get_operations():
+    if op.type == 'MatMul':
+      assert (op.device[-1] in '23') == op.name.startswith('r1'), op.name
 
 
 def testGpuNames():

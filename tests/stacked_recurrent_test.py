@@ -323,7 +323,7 @@ class TestRefusals:
                cell_grads=lambda *args: args)
 
   def testUnknownRecomputeMode(self, devices):
-    _Refused(devices, ValueError, "recompute is 'twice'.*always, never",
+    _Refused(devices, ValueError, "recompute is 'twice'.*always, except_last, selective, never",
              recompute='twice')
 
   def testListsOfDifferentLengths(self, devices):

@@ -1,13 +1,12 @@
 """Image classification with the network in a pipeline."""
 
 import lingvo.compat as tf
-from lingvo.core import base_model
 from lingvo.core import py_utils
 
-from lingvo_gpipe import pipelining_layer
+from lingvo_gpipe import pipelined_task
 
 
-class PipelinedClassifier(base_model.BaseTask):
+class PipelinedClassifier(pipelined_task.PipelinedTask):
   """Softmax classification of images.
 
   The pipeline takes images, float32 [batch, height, width, channels], and
@@ -20,67 +19,59 @@ class PipelinedClassifier(base_model.BaseTask):
   @classmethod
   def Params(cls):
     p = super().Params()
-    p.Define('pipeline', pipelining_layer.PipeliningLayer.Params(),
-             'The network, from images to logits.')
     p.Define('label_smoothing', 0.0, 'In training, the share of the target '
              'probability that is spread evenly over all classes.')
     return p
 
-  def __init__(self, params):
-    super().__init__(params)
-    self.CreateChild('pipeline', self.params.pipeline)
+  def PipelineInputs(self, theta, input_batch):
+    """The images, of input_batch.image."""
+    del theta
+    return (input_batch.image,)
 
-  def ComputePredictions(self, theta, input_batch):
-    """Runs the network.
+  def PipelineTargets(self, theta, input_batch):
+    """`label`, int64 [batch], and `weight`, float32 [batch].
 
-    Args:
-      theta: A NestedMap of the weights.
-      input_batch: A NestedMap with `image`, float32 [batch, height, width,
-        channels].
-
-    Returns:
-      A NestedMap with `logits`, float32 [batch, num_classes].
+    A weight is 1 for a real example, 0 for one that fills the batch up.
     """
-    logits = self.pipeline.FProp(theta.pipeline, input_batch.image)
-    with tf.ops.colocate_with(logits):
-      return py_utils.NestedMap(logits=tf.cast(logits, tf.float32))
+    del theta
+    return py_utils.NestedMap(label=input_batch.label, weight=input_batch.weight)
 
-  def ComputeLoss(self, theta, predictions, input_batch):
+  def MicroBatchMetrics(self, theta, outputs, targets):
     """The metrics, averaged over real examples.
 
     Args:
       theta: Not used.
-      predictions: What ComputePredictions returns.
-      input_batch: A NestedMap with `label`, int64 [batch], and `weight`,
-        float32 [batch]: 1 for a real example, 0 for one that fills it up.
+      outputs: Logits [batch, num_classes].
+      targets: As PipelineTargets gives them.
 
     Returns:
-      A dict of pairs (value, weight), float32 scalars, and a dict of tensors
-      float32 [batch], `loss` and `correct`.
+      {name: (value, weight)}, float32 scalars.
     """
     del theta
-    logits, weight = predictions.logits, input_batch.weight
-    with tf.ops.colocate_with(logits):
-      hits = tf.equal(tf.argmax(logits, axis=-1), input_batch.label)
-      per_example = {
-          'loss': self.PerExampleLoss(logits, input_batch.label),
-          'correct': tf.cast(hits, tf.float32),
-      }
-      num_examples = tf.reduce_sum(weight)
+    logits = tf.cast(outputs, tf.float32)
+    num_examples = tf.reduce_sum(targets.weight)
 
-      def _Mean(values):
-        return tf.reduce_sum(values * weight) / tf.maximum(num_examples, 1.0)
+    def _Mean(values):
+      return tf.reduce_sum(values * targets.weight) / tf.maximum(
+          num_examples, 1.0)
 
-      loss, accuracy = _Mean(per_example['loss']), _Mean(per_example['correct'])
-      # Lingvo averages metrics over the splits of a batch; this one is a sum.
-      num_samples = num_examples * self.cluster.num_splits_per_client
-      metrics = {
-          'loss': (loss, num_examples),
-          'log_pplx': (loss, num_examples),
-          'accuracy': (accuracy, num_examples),
-          'error': (1.0 - accuracy, num_examples),
-          'num_samples_in_batch': (num_samples, tf.constant(1.0)),
-      }
+    loss = _Mean(self.PerExampleLoss(logits, targets.label))
+    hits = tf.equal(tf.argmax(logits, axis=-1), targets.label)
+    accuracy = _Mean(tf.cast(hits, tf.float32))
+    return {
+        'loss': (loss, num_examples),
+        'log_pplx': (loss, num_examples),
+        'accuracy': (accuracy, num_examples),
+        'error': (1.0 - accuracy, num_examples),
+    }
+
+  def ComputeLoss(self, theta, predictions, input_batch):
+    """As PipelinedTask's, with the number of real examples."""
+    metrics, per_example = super().ComputeLoss(theta, predictions, input_batch)
+    # Lingvo averages metrics over the splits of a batch; this one is a sum.
+    num_samples = tf.reduce_sum(
+        input_batch.weight) * self.cluster.num_splits_per_client
+    metrics['num_samples_in_batch'] = (num_samples, tf.constant(1.0))
     return metrics, per_example
 
   def PerExampleLoss(self, logits, labels):

@@ -84,18 +84,18 @@ class Stack:
     """The inputs, always the same."""
     return self.inputs(np.random.RandomState(5))
 
-  def Pipeline(self, k, m, recompute, devices):
+  def Pipeline(self, k, m, recompute, devices, schedule='gpipe'):
     """The params of the pipeline."""
     p = lingvo_gpipe.PipeliningLayer.Params().Set(
         name='pipeline', num_micro_batches=m, batch_dim=self.batch_dim,
-        nested_map_fprop=self.nested, recompute=recompute)
+        nested_map_fprop=self.nested, recompute=recompute, schedule=schedule)
     if self.cells:
       return p.Set(cell_tpl=self.cells(), stage_devices=devices)
     return p.Set(layers=self.layers(), num_stages=k)
 
 
 def Pipelined(devices, stack, k, m, recompute, optimizers=OPTIMIZERS,
-              rewrite=False):
+              rewrite=False, schedule='gpipe'):
   """The Result of the pipeline of K stages on as many devices.
 
   Args:
@@ -108,6 +108,7 @@ def Pipelined(devices, stack, k, m, recompute, optimizers=OPTIMIZERS,
       results.
     rewrite: Whether TensorFlow may rewrite the graph before it runs it, which
       takes as long as all the rest.
+    schedule: Of the pipeline. With `1f1b` there are no outputs.
 
   Returns:
     A Result.
@@ -120,10 +121,15 @@ def Pipelined(devices, stack, k, m, recompute, optimizers=OPTIMIZERS,
         lambda x: tf.placeholder_with_default(tf.constant(x), x.shape),
         stack.Values())
     with stack.scope():
-      net = stack.Pipeline(k, m, recompute, devices.Names(k)).Instantiate()
+      net = stack.Pipeline(
+          k, m, recompute, devices.Names(k), schedule).Instantiate()
     py_utils.ResetStepSeed(_SEED)
-    outputs = net.FPropDefaultTheta(*inputs)
-    out, gradients = _Gradients(inputs, outputs, _Loss(outputs))
+    if schedule == 'gpipe':
+      outputs = net.FPropDefaultTheta(*inputs)
+      loss = _Loss(outputs)
+    else:
+      outputs, loss = None, _LossInside(net, inputs)
+    out, gradients = _Gradients(inputs, outputs, loss)
     with tf.control_dependencies([d for d, _ in gradients]):
       update = net.PostTrainingStepUpdate()
     trains = {
@@ -247,6 +253,27 @@ def _Loss(outputs, m=1, t=0, axis=0):
   return total / 16.
 
 
+def _LossInside(net, inputs):
+  """_Loss of what the pipeline gives for the inputs, by FPropLoss."""
+  axis = net.params.batch_dim
+  size = _Present(inputs)[0].shape.as_list()[axis]
+
+  def Metrics(theta, outputs, targets):
+    del theta
+    examples = tf.reshape(targets.example, [-1])
+    num = examples.shape.as_list()[0]
+    # Half of it as an auxiliary loss that counts other things.
+    half = _Loss(outputs, size // num, examples[0] // num, axis) / (2. * num)
+    return {'loss': (half, num), 'other': (half, 3. * num)}
+
+  shape = [1] * axis + [size]
+  targets = py_utils.NestedMap(
+      example=tf.reshape(tf.range(size, dtype=tf.int64), shape))
+  return net.FPropLoss(
+      net.theta, Metrics, py_utils.NestedMap(), targets, *inputs,
+      terms={'loss': size, 'other': size})['loss'][0]
+
+
 def _Gradients(inputs, outputs, loss):
   """Returns a _Pass of tensors, and the list of (gradient, variable)."""
   variables = _V1.trainable_variables()
@@ -328,7 +355,7 @@ def InitialValue(name, shape):
 def AssertSame(ours, expected, stack):
   """Asserts that two Results agree, as far as ours was trained."""
   for field in Result._fields:
-    if field in OPTIMIZERS and getattr(ours, field) is None:
+    if field in ('outputs',) + OPTIMIZERS and getattr(ours, field) is None:
       continue
     _AssertSame(field, getattr(ours, field), getattr(expected, field), stack)
 

@@ -27,8 +27,9 @@ def _Metrics(logits, labels, weights, do_eval=False, **kwargs):
   graph = tf.Graph()
   cluster = cluster_factory.Current().params.Copy().Set(do_eval=do_eval)
   with graph.as_default(), cluster.Instantiate():
-    metrics, _ = _Task(**kwargs).ComputeLoss(
-        None, py_utils.NestedMap(logits=tf.constant(logits, tf.float32)),
+    task = _Task(**kwargs)
+    metrics, _ = task.ComputeLoss(
+        task.theta, py_utils.NestedMap(outputs=tf.constant(logits, tf.float32)),
         py_utils.NestedMap(
             label=tf.constant(labels, tf.int64),
             weight=tf.constant(weights, tf.float32)))
@@ -80,13 +81,12 @@ def testWeightDecayLeavesBatchNormAlone():
 
 
 def testPredictions():
-  graph = tf.Graph()
-  with graph.as_default():
+  with tf.Graph().as_default():
     task = _Task(fprop_dtype=tf.bfloat16)
     image = tf.zeros([8, 6, 6, 1], tf.float32)
     logits = task.ComputePredictions(
-        task.theta, py_utils.NestedMap(image=image)).logits
-  assert logits.shape == [8, _CLASSES] and logits.dtype == tf.float32
+        task.theta, py_utils.NestedMap(image=image)).outputs
+  assert logits.shape == [8, _CLASSES]
 
 
 if __name__ == '__main__':

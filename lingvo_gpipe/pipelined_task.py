@@ -1,0 +1,121 @@
+"""PipelinedTask: a Lingvo task whose network is a pipeline."""
+
+import lingvo.compat as tf
+from lingvo.core import base_model
+from lingvo.core import py_utils
+
+from lingvo_gpipe import loss
+from lingvo_gpipe import loss_scaling
+from lingvo_gpipe import pipelining_layer
+
+
+class PipelinedTask(base_model.BaseTask):
+  """Base class of tasks whose network is one PipeliningLayer.
+
+  A subclass says what goes into the pipeline (`PipelineInputs`), what the loss
+  needs besides what comes out (`PipelineTargets`), and how metrics follow from
+  the two (`MicroBatchMetrics`). These are asked for apart so that the pipeline
+  can take the loss of each micro-batch by itself: p.pipeline.schedule decides,
+  and the numbers are the same.
+  """
+
+  @classmethod
+  def Params(cls):
+    p = super().Params()
+    p.Define('pipeline', pipelining_layer.PipeliningLayer.Params(),
+             'The network.')
+    p.Define(
+        'auxiliary_losses', {},
+        '{metric: factor}: metrics that are added to the loss, each times its '
+        'factor.')
+    p.Define('loss_scaling', loss_scaling.Params(),
+             'For p.fprop_dtype float16.')
+    # Said here, so that an override by text knows that it is a dtype.
+    p.fprop_dtype = tf.float32
+    return p
+
+  def __init__(self, params):
+    super().__init__(loss_scaling.WithLearner(params))
+    self.CreateChild('pipeline', self.params.pipeline)
+
+  def PipelineInputs(self, theta, input_batch):
+    """What goes into the pipeline.
+
+    Args:
+      theta: NestedMap of the weights.
+      input_batch: NestedMap of the input generator's tensors.
+
+    Returns:
+      A tuple of tensors [batch, ...]: the arguments of the first layer.
+    """
+    raise NotImplementedError(f'{type(self).__name__}.PipelineInputs')
+
+  def PipelineTargets(self, theta, input_batch):
+    """What the metrics need besides the pipeline's outputs.
+
+    Args:
+      theta: NestedMap of the weights.
+      input_batch: NestedMap of the input generator's tensors.
+
+    Returns:
+      NestedMap of tensors [batch, ...]: labels, weights.
+    """
+    raise NotImplementedError(f'{type(self).__name__}.PipelineTargets')
+
+  def MicroBatchMetrics(self, theta, outputs, targets):
+    """The metrics of a micro-batch, or of the whole mini-batch.
+
+    Args:
+      theta: NestedMap of the weights of this task, without the pipeline's.
+      outputs: What the pipeline returned for these examples.
+      targets: NestedMap of PipelineTargets for these examples.
+
+    Returns:
+      {name: (value, weight)}, float32 scalars: a mean and what it weighs, such
+      as the number of tokens it is over. One is named `loss`. Weights depend
+      on the targets, not on the outputs.
+    """
+    raise NotImplementedError(f'{type(self).__name__}.MicroBatchMetrics')
+
+  def ComputePredictions(self, theta, input_batch):
+    """Runs the network, unless the loss is to be taken inside.
+
+    Args:
+      theta: NestedMap of the weights.
+      input_batch: NestedMap of the input generator's tensors.
+
+    Returns:
+      NestedMap with `outputs`, what the pipeline returns; or with `inputs`, a
+      tuple, where the pipeline takes the loss micro-batch by micro-batch.
+    """
+    inputs = self.PipelineInputs(theta, input_batch)
+    if self.pipeline.takes_loss_inside:
+      return py_utils.NestedMap(inputs=inputs)
+    return py_utils.NestedMap(
+        outputs=self.pipeline.FProp(theta.pipeline, *inputs))
+
+  def ComputeLoss(self, theta, predictions, input_batch):
+    """The metrics.
+
+    Args:
+      theta: NestedMap of the weights.
+      predictions: What ComputePredictions returns.
+      input_batch: NestedMap of the input generator's tensors.
+
+    Returns:
+      ({name: (value, weight)}, {}).
+    """
+    own_theta = py_utils.NestedMap(
+        {key: value for key, value in theta.items() if key != 'pipeline'})
+    terms = dict(self.params.auxiliary_losses, loss=1.)
+    with tf.device(self.pipeline.stage_devices[-1]):
+      targets = self.PipelineTargets(theta, input_batch)
+      if 'outputs' in predictions:
+        metrics = loss.Loss(self.MicroBatchMetrics, own_theta, terms).Whole(
+            predictions.outputs, targets)
+        return metrics, {}
+    metrics = self.pipeline.FPropLoss(
+        theta.pipeline, self.MicroBatchMetrics, own_theta, targets,
+        *predictions.inputs, terms=terms,
+        gradient_scale=loss_scaling.ScaleOf(self))
+    return metrics, {}
