@@ -124,14 +124,17 @@ def testAModelWithoutAPipeline(launcher, tmp_path):
     (['--model=my_models.Small', '--num_stages=5'], 'num_stages=5'),
     (['--model=my_models.Small', '--num_stages=0'], '--num_stages=0'),
     (['--model=my_models.Small', '--num_stage=2'], 'Did you mean: num_stages'),
-    (['--model=my_models.Small', '--recompute=perhaps'], 'always|never'),
+    (['--model=my_models.Small', '--recompute=perhaps'], 'always|except_last|selective|never'),
     (['--model=my_models.Small', 'num_stages=2'], "'num_stages=2' is not a flag"),
     (['--model=my_models.Small', '--num_stages=2', '--num_micro_batches=3'], 'num_micro_batches=3'),
-    (['--model=my_models.Small', '--num_stages=2', '--stage_devices=cpu:0'], '1 device for 2 stages'),
+    (['--model=my_models.Small', '--num_stages=3', '--stage_devices=cpu:0,cpu:1'], '2 devices for 3 stages'),
     (['--model=my_models.Small', '--num_stages=4', '--stage_devices=gpu:90,gpu:91,gpu:92,gpu:93'], 'GPU:90'),
     (['--model=my_models.Small', '--model_params_override=tran.max_steps:3'], 'tran'),
     (['--model=my_models.Unpipelined', '--num_stages=2'], 'has no PipeliningLayer'),
     (['--model=my_models.Small', '--job=evaler_Nope'], 'Nope'),
+    (['--model=model_registry.image.resnet.ResNet20Cifar10', '--model_params_override=input.data_dir:/nowhere'],
+     'data_batch_5.bin in /nowhere'),
+    (['--model=my_models.Small', '--model_params_file_override=nowhere.txt'], 'The file nowhere.txt does not exist.'),
     (['--model=my_models.Ends'], 'Training stopped after step 8. The training data came to an end.'),
 ])
 def testRefusals(launcher, tmp_path, flags, message):
@@ -141,7 +144,7 @@ def testRefusals(launcher, tmp_path, flags, message):
 def testListModels(launcher):
   result = launcher.Run('--list_models')
   assert result.code == 0
-  assert re.search(r'^model_registry\.image\.resnet\.ResNetDigits  \w', result.out, re.MULTILINE)
+  assert re.search(r'^model_registry\.image\.resnet\.ResNetDigits +\w', result.out, re.MULTILINE)
 
 
 def testLingvosModes(launcher, tmp_path):

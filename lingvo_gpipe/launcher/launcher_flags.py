@@ -11,11 +11,30 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     'stage_devices', None,
     'Where the stages run: cpu (that many virtual CPU devices), gpu, or a comma list with a device for each stage, '
-    'such as gpu:0,gpu:2. Default: GPUs where there are enough, else virtual CPU devices.')
+    'such as gpu:0,gpu:2. Stages that are a multiple of the devices take them in turns (interleaved stages, which wait '
+    'less). Default: GPUs where there are enough, else virtual CPU devices.')
 flags.DEFINE_enum(
-    'recompute', None, ['always', 'never'],
-    'Whether the backward pass recomputes the stages\' forward pass (less memory, more work). Default: the model\'s '
-    'own.')
+    'recompute', None, ['always', 'except_last', 'selective', 'never'],
+    'What the backward pass recomputes of the stages\' forward pass: all of it, all but the last micro-batch\'s, all '
+    'but products with weights (matrix products, convolutions), nothing. In this order it takes more memory and less '
+    'work. Default: the model\'s own.')
+flags.DEFINE_enum(
+    'schedule', None, ['gpipe', '1f1b'],
+    'gpipe: all micro-batches go forward, then all go back. 1f1b: each goes back as soon as it is through, so that '
+    'memory does not grow with their number. Default: the model\'s own.')
+flags.DEFINE_integer(
+    'in_flight', None,
+    'With --schedule=1f1b, how many micro-batches are under way at most. Default: the model\'s own, else one more than '
+    'there are stages.', lower_bound=1)
+flags.DEFINE_enum(
+    'cost', None, ['flops', 'time'],
+    'What the stages are balanced by: the FLOPs of their layers, or the time that each layer takes on its device, '
+    'measured once. Default: the model\'s own.')
+flags.DEFINE_string(
+    'partition', None,
+    'How the layers are cut into stages: min_max (the slowest stage is as fast as can be), least_variance, histogram '
+    '(as lingvo.core.gpipe cuts them), or a comma list of the first layer of each stage but the first, counted from '
+    '0. Default: the model\'s own.')
 flags.DEFINE_integer(
     'random_seed', 1,
     'Seed of the initial weights and of random operations that have none. Runs with the same seed begin with the same '
@@ -30,8 +49,8 @@ flags.DEFINE_bool(
 flags.DEFINE_bool('debug', False, 'Show the traceback of every error.')
 
 OWN_FLAGS = (
-    'num_stages', 'num_micro_batches', 'stage_devices', 'recompute', 'random_seed', 'reproducible', 'list_models', 'eval_at_end',
-    'debug')
+    'num_stages', 'num_micro_batches', 'stage_devices', 'recompute', 'schedule', 'in_flight', 'cost', 'partition',
+    'random_seed', 'reproducible', 'list_models', 'eval_at_end', 'debug')
 # Of Lingvo's many flags, those that --help shows.
 COMMON_FLAGS = ('model', 'logdir', 'job', 'mode', 'run_locally', 'model_params_override', 'saver_max_to_keep')
 # Flags that say how many devices there are: who gives one of them wants Lingvo's own way of counting devices.

@@ -55,7 +55,9 @@ class RunnerManager(lingvo_trainer.RunnerManager):
       num_micro_batches = 1
     pipelines.Configure(
         params, self._model_name, num_stages=FLAGS.num_stages, num_micro_batches=num_micro_batches,
-        recompute=FLAGS.recompute)
+        recompute=FLAGS.recompute, schedule=FLAGS.schedule, in_flight=FLAGS.in_flight, cost=FLAGS.cost,
+        cost_cache=FLAGS.logdir and os.path.join(FLAGS.logdir, 'layer_times.json') if FLAGS.cost == 'time' else None,
+        partition=FLAGS.partition)
     return params
 
   def _CreateRunner(self, job, model_task_name, logdir, tf_master, trial):
@@ -134,7 +136,8 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     except AttributeError as e:
       if not (FLAGS.model_params_override or FLAGS.model_params_file_override):
         raise
-      raise user_errors.UserError(f'--model_params_override: there is no parameter {e}') from e
+      source = FLAGS.model_params_file_override or '--model_params_override'
+      raise user_errors.UserError(f'{source}: there is no parameter {e}') from e
     with quiet.Stderr():
       num_gpus = stage_devices.NumGpus()
     self._stage_devices = stage_devices.Resolve(wanted, pipelines.NumStages(params), num_gpus)
@@ -170,7 +173,7 @@ class RunnerManager(lingvo_trainer.RunnerManager):
           file=sys.stderr, flush=True)
 
   def _EvalAtEnd(self, trainer):
-    """Evaluates the last checkpoint on the Test dataset, in a session of its own."""
+    """Evaluates the last checkpoint on the Test dataset, and decodes that where the task can."""
     if not models.HasDataset(self._model_name, 'Test'):
       return
     if FLAGS.model_task_name or 'task' in trainer.params:  # Of several tasks, one is evaluated at a time.
@@ -179,3 +182,9 @@ class RunnerManager(lingvo_trainer.RunnerManager):
         evaler = self._CreateRunner('evaler_Test', FLAGS.model_task_name, FLAGS.logdir, '', base_trial.NoOpTrial())
       evaler.at_end = True
       evaler.EvalLatestCheckpoint()
+      if evaler.task_decodes:
+        tf.Session.reset(FLAGS.tf_master)
+        with user_errors.Translated('building the model to decode its Test dataset'):
+          decoder = self._CreateRunner('decoder_Test', FLAGS.model_task_name, FLAGS.logdir, '', base_trial.NoOpTrial())
+        decoder.at_end = True
+        decoder.DecodeLatestCheckpoint()

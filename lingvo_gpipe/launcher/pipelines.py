@@ -1,6 +1,7 @@
 """Finds the pipelines of a model: among its params before it is built, among its layers afterwards."""
 from lingvo.core import hyperparams
 
+from lingvo_gpipe import partition
 from lingvo_gpipe import pipelining_layer
 from lingvo_gpipe.launcher import user_errors
 
@@ -39,39 +40,52 @@ def FindLayers(layer):
   return found
 
 
-def Configure(params, model_name, num_stages=None, num_micro_batches=None, recompute=None):
+def Configure(params, model_name, **values):
   """Sets the flags' values in each pipeline of a model's params.
 
   Args:
     params: the model's params, changed in place.
     model_name: for messages.
-    num_stages: None leaves the model's own; so do the others.
-    num_micro_batches: int or None.
-    recompute: 'always', 'never' or None.
+    **values: {name of a flag and of a param of PipeliningLayer: value}, such as num_stages=4. None leaves the model's
+      own. `partition` is text, as --partition takes it.
 
   Raises:
-    UserError: a value is given that needs a pipeline, and the model has none.
+    UserError: a value is given that needs a pipeline, and the model has none, or that doesn't fit the model's.
   """
   pipelines = FindParams(params)
-  given = [
-      f'--{name}={value}' for name, value in
-      (('num_stages', num_stages), ('num_micro_batches', num_micro_batches), ('recompute', recompute))
-      if value is not None and not (name != 'recompute' and value == 1)]
+  values = {name: value for name, value in values.items() if value is not None}
+  given = [f'--{name}={value}' for name, value in values.items() if value != 1 and name != 'cost_cache']
   if given and not pipelines:
     raise user_errors.UserError(
         f'{model_name} has no PipeliningLayer, so there is nothing that {" or ".join(given)} could split. Put the '
         'layers to be pipelined into a lingvo_gpipe.PipeliningLayer.')
+  if 'partition' in values:
+    values['partition'] = ParsePartition(values['partition'])
+    if isinstance(values['partition'], list):
+      values.setdefault('num_stages', len(values['partition']) + 1)
   for p in pipelines:
-    if num_stages is not None:
-      if p.cell_tpl and len(p.cell_tpl) != num_stages:
-        raise user_errors.UserError(
-            f'--num_stages={num_stages} doesn\'t fit the pipeline {p.name} of {model_name}: its cell_tpl lists '
-            f'{len(p.cell_tpl)} cells, one a stage. Give the layers as `layers` to have them cut into any number.')
-      p.num_stages = num_stages
-    if num_micro_batches is not None:
-      p.num_micro_batches = num_micro_batches
-    if recompute is not None:
-      p.recompute = recompute
+    num_stages = values.get('num_stages')
+    if p.cell_tpl and num_stages not in (None, len(p.cell_tpl)):
+      raise user_errors.UserError(
+          f'--num_stages={num_stages} doesn\'t fit the pipeline {p.name} of {model_name}: its cell_tpl lists '
+          f'{len(p.cell_tpl)} cells, one a stage. Give the layers as `layers` to have them cut into any number.')
+    p.Set(**values)
+
+
+def ParsePartition(text):
+  """Returns a rule's name, or a list of layers, as --partition gives it.
+
+  Raises:
+    UserError: it is neither.
+  """
+  if text in partition.RULES:
+    return text
+  try:
+    return [int(part) for part in text.split(',')]
+  except ValueError:
+    raise user_errors.UserError(
+        f'--partition={text} is neither one of {", ".join(partition.RULES)} nor a comma list of layers, such as '
+        '4,9,13: the first layer of each stage but the first, counted from 0.') from None
 
 
 def NumStages(params):

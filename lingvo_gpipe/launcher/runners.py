@@ -20,6 +20,10 @@ from lingvo_gpipe.launcher import stage_devices
 from lingvo_gpipe.launcher import user_errors
 
 FLAGS = flags.FLAGS
+# How metrics are printed.
+_FORMATS = {'accuracy': '.3f', 'exact_match': '.3f', 'corpus_bleu': '.3f', 'bits_per_byte': '.2f'}
+# Where there is one of these, it says enough.
+_HEADLINES = ('accuracy', 'bits_per_byte')
 
 
 class _OnStageDevices:
@@ -174,7 +178,10 @@ class Trainer(_Stoppable, runners.Trainer):
     if self._progress:
       self._progress.Close()
     message = getattr(error, 'message', None) or str(error)
-    if isinstance(error, tf.errors.OutOfRangeError):
+    data = _ExplainedByData(self._model.tasks, error)
+    if data:
+      text = data
+    elif isinstance(error, tf.errors.OutOfRangeError):
       text = ('The training data came to an end. Repeat it in the input generator, or set train.max_steps to what it '
               'holds.')
     elif isinstance(error, tf.errors.ResourceExhaustedError):
@@ -188,17 +195,25 @@ class Trainer(_Stoppable, runners.Trainer):
     return user_errors.UserError(f'Training stopped after step {self.last_step}. {text}')
 
 
+def _ExplainedByData(tasks, error):
+  """Returns what an input generator says of an error that came up while it read its data; None if none did."""
+  if not isinstance(error, tf.errors.OpError):
+    return None
+  texts = [task.input.ExplainError(error) for task in tasks if hasattr(task.input, 'ExplainError')]
+  return next((text for text in texts if text), None)
+
+
 def _LineWith(message, pattern):
   """Returns the first line of a text in which a pattern occurs, or else its first line."""
   lines = message.strip().splitlines() or ['']
   return next((line for line in lines if re.search(pattern, line)), lines[0]).strip()
 
 
-class Evaler(_OnStageDevices, runners.Evaler):
-  """Evaluates, and prints the metrics.
+class _Reporting(_OnStageDevices):
+  """A runner that prints the metrics of a checkpoint.
 
   Attributes:
-    at_end: whether this is the evaluation that ends a training run, which need not name its step.
+    at_end: whether this is what ends a training run, where the step need not be named.
   """
   at_end = False
 
@@ -210,16 +225,33 @@ class Evaler(_OnStageDevices, runners.Evaler):
     self._Print(int(global_step), metrics)
 
   def _Print(self, step, metrics):
-    """Prints the accuracy where there is one, else every metric."""
-    dataset = self._job_name[len('evaler_'):]
-    if 'accuracy' in metrics:
-      metrics = {'accuracy': metrics['accuracy']}
-    for name, value in sorted(metrics.items()):
-      if name in ('num_samples_in_batch', 'total_samples'):
+    """Prints the metric that says enough where there is one, else every metric."""
+    dataset = self._job_name.partition('_')[2]
+    headlines = {name: metrics[name] for name in _HEADLINES if name in metrics}
+    for name, value in sorted((headlines or metrics).items()):
+      if name in ('num_samples_in_batch', 'total_samples', 'examples/sec'):
         continue
-      text = f'{value:.3f}' if name == 'accuracy' else f'{value:.6g}'
-      print(f'{"" if self.at_end else f"step {step}: "}{dataset} {name}: {text}', flush=True)
+      text = format(value, _FORMATS.get(name, '.6g'))
+      print(f'{"" if self.at_end else f"step {step}: "}{dataset} {name.replace("_", " ")}: {text}', flush=True)
 
 
-class Decoder(_OnStageDevices, runners.Decoder):
-  """Decodes."""
+class Evaler(_Reporting, runners.Evaler):
+  """Evaluates, and prints the metrics."""
+
+  def EvalLatestCheckpoint(self, last_path=None):
+    try:
+      super().EvalLatestCheckpoint(last_path)
+    except tf.errors.OpError as e:
+      text = _ExplainedByData([self._task], e)
+      if not text:
+        raise
+      raise user_errors.UserError(f'Evaluation stopped. {text}') from e
+
+  @property
+  def task_decodes(self):
+    """Whether the task can be decoded, too."""
+    return bool(self._model.GetTask(self._model_task_name).CreateDecoderMetrics())
+
+
+class Decoder(_Reporting, runners.Decoder):
+  """Decodes, and prints the metrics."""

@@ -17,7 +17,8 @@ def Resolve(wanted, num_stages, num_gpus):
 
   Args:
     wanted: --stage_devices: None, 'cpu', 'gpu' or a comma list of devices, each as 'gpu:0', '/device:GPU:0' or a full
-      name with job, replica and task.
+      name with job, replica and task. Where there are several stages for each, they are interleaved: stage i is on
+      device i modulo their number.
     num_stages: int.
     num_gpus: how many GPUs there are on this machine.
 
@@ -38,10 +39,12 @@ def Resolve(wanted, num_stages, num_gpus):
           f'{num_gpus or "none"}. --stage_devices=cpu runs the stages on virtual CPU devices.')
     return [_LOCAL + f'GPU:{i}' for i in range(num_stages)]
   devices = [_Full(d.strip()) for d in wanted.split(',')]
-  if len(devices) != num_stages:
+  if len(devices) > num_stages or num_stages % len(devices):
     raise user_errors.UserError(
         f'--stage_devices names {_Count(len(devices), "device")} for {_Count(num_stages, "stage")}. Name one for each '
-        f'stage (the same one twice if need be), or set --num_stages={len(devices)}.')
+        f'stage (the same one twice if need be), set --num_stages={len(devices)}, or to a multiple of it: the stages '
+        'then take the devices in turns.')
+  devices *= num_stages // len(devices)
   for device in devices:
     if device.startswith(_LOCAL + 'GPU:') and int(device.rpartition(':')[2]) >= num_gpus:
       raise user_errors.UserError(

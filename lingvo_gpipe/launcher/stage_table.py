@@ -1,6 +1,8 @@
 """The table before training: what each stage holds."""
+from lingvo_gpipe import amounts
 from lingvo_gpipe.launcher import pipelines
 from lingvo_gpipe.launcher import stage_devices
+from lingvo_gpipe.launcher import text_table
 
 _HEADER = ('stage', 'device', 'layers', 'parameters', 'cost')
 
@@ -19,9 +21,11 @@ def Format(model):
   for layer in layers:
     if len(layers) > 1:
       lines.append(f'{layer.path}:')
-    lines += _Table(
-        [(str(i), stage_devices.ShortName(stage.device), _Names(stage.layers), f'{stage.num_params:,}',
-          f'{stage.cost_share:.1%}') for i, stage in enumerate(layer.stages)])
+    rows = [(str(i), stage_devices.ShortName(stage.device), text_table.Names(stage.layers), f'{stage.num_params:,}',
+             _Cost(layer.params.cost, stage)) for i, stage in enumerate(layer.stages)]
+    lines += text_table.Lines(_HEADER, rows, left=('device', 'layers'))
+    if len(layer.stages) > 1 and layer.imbalance:
+      lines.append(_Balance(*layer.imbalance))
   total = sum(v.shape.num_elements() or 0 for v in model.vars.Flatten())
   staged = sum(stage.num_params for layer in layers for stage in layer.stages)
   if not layers:
@@ -33,16 +37,16 @@ def Format(model):
   return '\n'.join(lines)
 
 
-def _Names(names):
-  """Returns the number of layers and which: '5: conv0 ... block3'."""
-  if not names:
-    return '0'
-  return f'{len(names)}: ' + (names[0] if len(names) == 1 else f'{names[0]} ... {names[-1]}')
+def _Cost(kind, stage):
+  """Returns a stage's share of the cost, and the cost itself where it is known."""
+  share = f'{stage.cost_share:.1%}'
+  if stage.cost is None:
+    return share
+  cost = amounts.FormatSeconds(stage.cost) if kind == 'time' else amounts.Format(stage.cost, 'FLOPs')
+  return f'{cost}  {share:>5}'
 
 
-def _Table(rows):
-  """Returns the lines of a table: text columns to the left, the stage and numbers to the right."""
-  widths = [max(len(row[i]) for row in [_HEADER] + rows) for i in range(len(_HEADER))]
-  return ['  '.join(
-      cell.ljust(width) if title in ('device', 'layers') else cell.rjust(width)
-      for title, cell, width in zip(_HEADER, row, widths)).rstrip() for row in [_HEADER] + rows]
+def _Balance(imbalance, least):
+  """Says how far from even the stages are, and whether they need be."""
+  text = f'the largest stage costs {imbalance:.1%} more than if all were equal'
+  return text + (f'; the best cut: {least:.1%}' if imbalance > least + 5e-4 else '')

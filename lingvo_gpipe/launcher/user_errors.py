@@ -15,7 +15,8 @@ from lingvo.core import base_model_params
 
 EXIT_CODE = 2
 _FOR_PEOPLE = (ValueError, TypeError, LookupError, base_model_params.DatasetError)
-_LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LIBRARY = (_PACKAGE, os.path.join(os.path.dirname(_PACKAGE), 'model_registry'))
 _WIDTH = 100
 
 

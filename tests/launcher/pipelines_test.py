@@ -44,6 +44,18 @@ def testConfigure():
   assert {(p.num_stages, p.num_micro_batches, p.recompute) for p in found} == {(4, 8, 'never')}
 
 
+@pytest.mark.parametrize('text, value, num_stages', [('histogram', 'histogram', 2), ('3,7', [3, 7], 3), ('2', [2], 2)])
+def testPartition(text, value, num_stages):
+  pipeline = _Pipeline(num_stages=2)
+  pipelines.Configure(pipeline, 'a.Model', partition=text)
+  assert (pipeline.partition, pipeline.num_stages) == (value, num_stages)
+
+
+def testPartitionThatCannotBeRead():
+  with pytest.raises(user_errors.UserError, match='--partition=even is neither one of min_max'):
+    pipelines.Configure(_Pipeline(), 'a.Model', partition='even')
+
+
 def testWithoutAPipeline():
   params = layers.FCLayer.Params()
   pipelines.Configure(params, 'a.Model')

@@ -17,6 +17,7 @@ _REMOTE = '/job:worker/replica:0/task:3/device:GPU:1'
     ('gpu:3,gpu:0', 2, 4, ['GPU:3', 'GPU:0']),
     (' cpu:0 , /device:CPU:2', 2, 0, ['CPU:0', 'CPU:2']),
     ('cpu:0,cpu:0', 2, 0, ['CPU:0', 'CPU:0']),
+    ('gpu:0,gpu:1', 4, 2, ['GPU:0', 'GPU:1', 'GPU:0', 'GPU:1']),
 ])
 def testResolve(wanted, num_stages, num_gpus, expected):
   assert stage_devices.Resolve(wanted, num_stages, num_gpus) == [_LOCAL + name for name in expected]
@@ -33,7 +34,7 @@ def testOtherMachines():
     ('gpu', 2, 0, 'needs 2 GPUs, one a stage, and TensorFlow found none'),
     ('gpu', 4, 3, 'needs 4 GPUs, one a stage, and TensorFlow found 3'),
     ('gpu:0,gpu:3', 2, 3, 'names GPU:3, and TensorFlow found 3 GPUs'),
-    ('cpu:0', 2, 0, 'names 1 device for 2 stages'),
+    ('cpu:0,cpu:1', 3, 0, 'names 2 devices for 3 stages'),
     ('cpu:0,cpu:1', 1, 0, 'set --num_stages=2'),
     ('gpu:0,tpu:1', 2, 8, "'tpu:1' is not a device"),
     ('gpus', 1, 8, "'gpus' is not a device"),

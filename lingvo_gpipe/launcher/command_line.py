@@ -1,0 +1,77 @@
+"""What the commands share: they parse flags after the model's module was imported, and tell errors to people."""
+import os
+import sys
+
+from absl import flags
+from absl import logging
+import lingvo.compat as tf
+
+from lingvo_gpipe.launcher import models
+from lingvo_gpipe.launcher import user_errors
+
+FLAGS = flags.FLAGS
+
+
+def Parse(argv, key_flags):
+  """Parses the command line, after the model's module had its chance to define flags.
+
+  Ends the process where that can't be done.
+
+  Args:
+    argv: the program's name and its arguments.
+    key_flags: names of the flags that --help shows.
+
+  Returns:
+    What isn't a flag, with the program's name first.
+  """
+  for name in key_flags:
+    FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
+  try:
+    return _ParseTwice(argv)
+  except (flags.Error, user_errors.UserError) as e:
+    # Flags that can't be read say nothing about --debug either.
+    user_errors.Print(e, FLAGS.is_parsed() and FLAGS.debug)
+    sys.exit(user_errors.EXIT_CODE)
+
+
+def _ParseTwice(argv):
+  """Parses what is known, imports the model's module, and then parses everything."""
+  FLAGS(argv, known_only=True)
+  if os.getcwd() not in sys.path and '' not in sys.path:
+    sys.path.insert(0, os.getcwd())  # As `python -m` does, for models of one's own.
+  if FLAGS.model and not FLAGS.list_models:
+    models.Import(FLAGS.model)
+  FLAGS.unparse_flags()
+  return FLAGS(argv)
+
+
+def CheckArguments(rest):
+  """Raises a UserError where an argument isn't a flag, no model is named or a file of overrides isn't there.
+
+  Args:
+    rest: what is left of the arguments, without the program's name.
+  """
+  if rest:
+    raise user_errors.UserError(f'{rest[0]!r} is not a flag. Flags are written --name=value.')
+  if not FLAGS.model:
+    raise user_errors.UserError(
+        'There is no --model. Name a registered model, such as --model=model_registry.image.resnet.ResNetDigits; '
+        '--list_models lists them.')
+  overrides = FLAGS.model_params_file_override
+  if overrides and not tf.io.gfile.exists(overrides):  # Lingvo would go on without.
+    raise user_errors.UserError(f'--model_params_file_override: The file {overrides} does not exist.')
+
+
+def Run(command, argv):
+  """Runs `command(argv)`, and tells people's errors without a traceback; returns the exit code."""
+  try:
+    return command(argv)
+  except user_errors.UserError as e:
+    user_errors.Print(e, FLAGS.debug)
+    # Of what TensorFlow finds wrong with a graph that is thrown away half-used, nobody needs to hear.
+    logging.set_verbosity(logging.FATAL)
+    tf.get_logger().setLevel('CRITICAL')
+    return user_errors.EXIT_CODE
+  except KeyboardInterrupt:
+    print('\nInterrupted.', file=sys.stderr)
+    return 130
