@@ -36,6 +36,24 @@ class BatchNorm(bn_layers.BatchNormLayerNoPadding):
     super().CreateVariable(name, var_params, *args, **kwargs)
 
 
+class Projection(layers.ProjectionLayer):
+  """A linear layer with a bias, which weight decay leaves alone."""
+
+  @classmethod
+  def Params(cls):
+    return super().Params().Set(
+        has_bias=True,
+        batch_norm=False,
+        activation='NONE',
+        params_init=py_utils.WeightInit.GaussianSqrtFanIn(1.0))
+
+  def CreateVariable(self, name, var_params, *args, **kwargs):
+    if name == 'b':
+      var_params = var_params.Copy().Set(
+          collections=[*var_params.collections, py_utils.SKIP_LP_REGULARIZATION])
+    super().CreateVariable(name, var_params, *args, **kwargs)
+
+
 class MaxPool(layers.PoolingLayer):
   """Max pooling."""
 

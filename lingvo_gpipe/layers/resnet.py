@@ -11,9 +11,6 @@ table 1 and section 4.2; 'Identity Mappings in Deep Residual Networks' (arXiv
 
 import dataclasses
 
-from lingvo.core import layers
-from lingvo.core import py_utils
-
 from lingvo_gpipe.layers import image_layers
 from lingvo_gpipe.layers import residual_block
 
@@ -83,14 +80,8 @@ class ResNetHead(image_layers.Unit):
       ]
     return result + [
         image_layers.GlobalAveragePool.Params().Set(name='pool'),
-        layers.ProjectionLayer.Params().Set(
-            name='logits',
-            input_dim=p.input_dim,
-            output_dim=p.num_classes,
-            has_bias=True,
-            batch_norm=False,
-            activation='NONE',
-            params_init=py_utils.WeightInit.GaussianSqrtFanIn(1.0)),
+        image_layers.Projection.Params().Set(
+            name='logits', input_dim=p.input_dim, output_dim=p.num_classes),
     ]
 
 

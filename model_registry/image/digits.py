@@ -57,10 +57,11 @@ class DigitsInput(input_generator.ImageInput):
     p.Define('split', 'train', "'train' or 'test'.")
     p.image_shape = (8, 8, 1)
     p.num_classes = 10
+    p.num_samples = NUM_TRAIN
     p.shuffle_buffer_size = NUM_TRAIN
     return p
 
-  def LoadDataset(self):
+  def LoadDataset(self, epoch):
     images, labels = LoadDigits(self.params.split)
     return tf.data.Dataset.from_tensor_slices(
         py_utils.NestedMap(image=images, label=labels))

@@ -1,61 +1,34 @@
 """Labelled images on tf.data, in an order that depends on the seed alone.
 
-A data set is a subclass of ImageInput with a LoadDataset.
+A data set is a subclass of ImageInput with a LoadDataset, and with a
+DecodeExample if its examples aren't images already.
 """
 
+import re
+
 import lingvo.compat as tf
-from lingvo.core import base_input_generator
-from lingvo.core import datasource
 from lingvo.core import py_utils
 
+from model_registry import seeded_input
+from model_registry.image import augmentation
+from model_registry.image import records
 
-class SeededDatasetSource(datasource.TFDatasetSource):
-  """Batches from the input generator's BuildDataset, in a fixed order.
-
-  In training, batch n goes to step n. So does it where training resumes from a
-  checkpoint: batches that have been trained are read and skipped.
-  """
-
-  def GetDataset(self):
-    return self._input_generator.BuildDataset()
-
-  def _InitIterator(self):
-    # As the parent's, which however lets tf.data give up the order for speed.
-    if self.host_id in self._dataset:
-      return
-    with py_utils.GlobalStepContext(None):
-      dataset = self.GetDataset()
-    self._dataset[self.host_id] = dataset
-    if tf.executing_eagerly_outside_functions():
-      self._iterator[self.host_id] = iter(dataset)
-    else:
-      self._iterator[self.host_id] = (
-          tf.data.make_initializable_iterator(dataset))
-
-  def GetNext(self):
-    batch = super().GetNext()
-    if self.do_eval or not self._input_generator.params.skip_to_global_step:
-      return batch
-    iterator = self._iterator[self.host_id]
-    global_step = py_utils.GetGlobalStep()
-    (batch,) = tf.while_loop_v2(
-        lambda batch: batch.step < global_step,
-        lambda batch: (iterator.get_next(),), (batch,),
-        parallel_iterations=1)
-    return batch
+_AUTOTUNE = tf.data.experimental.AUTOTUNE
 
 
-class ImageInput(base_input_generator.BaseInputGenerator):
+class ImageInput(seeded_input.SeededInput):
   """Base of the image data sets.
 
-  In training: shuffled, repeated, batched, augmented, for ever. In evaluation:
-  every example once and in order, and the last batch filled up with examples of
-  weight 0, so that its shape is that of the others. A batch is a NestedMap:
+  In training: shuffled, augmented, for ever. In evaluation: every example once
+  and in order, and the last batch filled up with examples of weight 0, so that
+  its shape is that of the others. A batch is a NestedMap:
 
     image:  float32 [batch, height, width, channels]
     label:  int64 [batch]
     weight: float32 [batch], 1 for a real example, 0 for one that fills up
-    step:   int64 [], the batch's place in the stream, from 0
+
+  Where several trainers share the work (--mode=async), each reads its part of
+  every epoch: together they see each example once an epoch.
   """
 
   @classmethod
@@ -67,74 +40,169 @@ class ImageInput(base_input_generator.BaseInputGenerator):
              'The number of examples to shuffle among, in training.')
     p.Define('max_shift', 0, 'In training, each image is shifted by up to this '
              'many pixels in either direction.')
-    p.Define('skip_to_global_step', True, 'In training, whether to read and '
-             'skip the batches before the global step, so that a resumed run '
-             'sees what it would have seen uninterrupted.')
-    p.file_datasource = SeededDatasetSource.Params()
-    p.random_seed = 0
-    p.resettable = True
+    p.Define('random_flip', False,
+             'In training, whether half of the images are flipped left to '
+             'right.')
     return p
 
-  def LoadDataset(self):
-    """The examples, in order.
+  def __init__(self, params):
+    super().__init__(params)
+    p = self.params
+    if p.num_samples <= 0:
+      raise ValueError(
+          f'{p.name} ({self._dataset_name}): num_samples is {p.num_samples}. '
+          'Set it to the number of examples in the data set: a resumed run '
+          'finds its place in the data by it.')
+
+  @property
+  def _dataset_name(self):
+    """The data set's name; the class itself may be a wrapper of Lingvo's."""
+    classes = [c.__name__ for c in type(self).__mro__]
+    return next(name for name in classes if not name.startswith('_Use'))
+
+  def LoadDataset(self, epoch):
+    """The examples of the whole data set.
+
+    Args:
+      epoch: In training, int64 scalar. Files may be read in an order that
+        depends on it and on p.random_seed; examples are shuffled later. In
+        evaluation None: examples are then taken in the order in which they come.
 
     Returns:
-      A tf.data.Dataset of NestedMaps: `image`, float32 of p.image_shape, and
-      `label`, int64 [].
+      A tf.data.Dataset with p.num_samples examples, as DecodeExample takes
+      them.
     """
     raise NotImplementedError(type(self))
 
+  def DecodeExample(self, example, seed):
+    """Makes an image of an example. Runs in parallel.
+
+    Args:
+      example: An element of LoadDataset.
+      seed: int64 [2]. Different for each example and epoch.
+
+    Returns:
+      A NestedMap: `image`, float32 of p.image_shape, and `label`, int64 [].
+    """
+    del seed
+    return example
+
+  def Files(self):
+    """The paths of the TFRecord files that are read, a list."""
+    return []
+
+  def ExplainError(self, error):
+    """What a person should know of an error of TensorFlow's.
+
+    Args:
+      error: A tf.errors.OpError that came up while the model ran.
+
+    Returns:
+      A text that says what is wrong with the data; None if it isn't the data.
+    """
+    # TensorFlow names the operator that failed, and may name those around it.
+    at = (error.op.type if error.op else '') + error.message
+    if 'IteratorGetNext' not in at or isinstance(
+        error, tf.errors.OutOfRangeError):
+      return None
+    name = self._dataset_name
+    if 'Input dataset was expected to contain' in error.message:
+      return (f'The data of {name} have another number of examples than '
+              f'num_samples={self.params.num_samples}. If they are meant to, '
+              "set the input generator's num_samples.")
+    if isinstance(error, tf.errors.DataLossError):
+      damaged = records.FirstDamaged(self.Files())
+      if damaged:
+        return f'{damaged}. Get the file again.'
+    # What comes before the operators' names, without the lines above it.
+    reason = error.message.partition('[[')[0].strip().rpartition('\n')[2]
+    reason = re.sub(r'^\(\d+\) \w+: *', '', reason)  # Several errors are numbered.
+    return f"{name} can't read its data: {reason}"
+
   def BuildDataset(self):
-    """Returns the tf.data.Dataset of batches."""
-    p = self.params
-    batch_size = self.InfeedBatchSize()
-    dataset = self.LoadDataset()
+    """As in SeededInput."""
+    return self._Batches(None)
+
+  def BuildDatasetFrom(self, global_step):
+    """As in SeededInput. Whole epochs are skipped at no cost.
+
+    What is left is read, but not decoded.
+    """
+    return self._Batches(global_step)
+
+  # There is no control flow to convert here, and looking for it takes longer
+  # than all else.
+  @tf.autograph.experimental.do_not_convert
+  def _Batches(self, global_step):
+    """The tf.data.Dataset of batches, from the global step's on or from 0."""
     if self.do_eval:
-      dataset = dataset.batch(batch_size)
+      numbered = self._Epoch(None).enumerate()
     else:
-      dataset = dataset.shuffle(p.shuffle_buffer_size, seed=p.random_seed)
-      dataset = dataset.repeat().batch(batch_size, drop_remainder=True)
-    return dataset.enumerate().map(
-        self._FinishBatch,
-        num_parallel_calls=tf.data.experimental.AUTOTUNE,
-        deterministic=True).prefetch(tf.data.experimental.AUTOTUNE)
+      # Within a function, so that the variable is read with the first batch.
+      numbered = tf.data.Dataset.from_tensors(0).flat_map(
+          lambda _: self._Stream(global_step))
+    return numbered.map(
+        self._Decode, num_parallel_calls=_AUTOTUNE, deterministic=True).batch(
+            self.InfeedBatchSize(), drop_remainder=not self.do_eval).map(
+                self._FinishBatch,
+                num_parallel_calls=_AUTOTUNE,
+                deterministic=True).prefetch(_AUTOTUNE)
 
-  def Reset(self, sess=None):
-    """Starts from the first batch again."""
-    self.datasource.Reset(sess)
+  def _Epoch(self, epoch):
+    """This trainer's examples of an epoch, shuffled; all in order for None."""
+    p = self.params
+    dataset = self.LoadDataset(epoch).apply(
+        tf.data.experimental.assert_cardinality(p.num_samples))
+    if epoch is None:
+      return dataset
+    # The order is to depend on p.random_seed, not on the graph's seed.
+    tf.random.set_seed(p.random_seed)
+    dataset = dataset.shuffle(p.shuffle_buffer_size, seed=epoch)
+    index, count = self.Share()
+    return dataset.shard(count, index)
 
-  def _FinishBatch(self, step, batch):
-    """Augments a batch, or fills it up, and adds its weight and step."""
+  def _Stream(self, global_step):
+    """Pairs (number, example) for ever, from the global step's on."""
+    step = tf.constant(0, tf.int64)
+    if global_step is not None:
+      step = global_step.read_value()
+    index, count = self.Share()
+    first = step // count * self.InfeedBatchSize()
+    epoch_size = -(-(self.params.num_samples - index) // count)
+    epochs = tf.data.Dataset.range(first // epoch_size, tf.int64.max)
+    examples = epochs.flat_map(self._Epoch).skip(first % epoch_size)
+    return examples.enumerate(first)
+
+  def _Decode(self, number, example):
+    seed = tf.stack([self.params.random_seed, number])
+    decoded = self.DecodeExample(example, seed)
+    return py_utils.NestedMap(
+        number=number, image=decoded.image, label=decoded.label)
+
+  def _FinishBatch(self, batch):
+    """Augments a batch, or fills it up, and adds its weight."""
     p = self.params
     batch_size = self.InfeedBatchSize()
     image = batch.image
-    if p.max_shift and not self.do_eval:
-      image = RandomShift(image, p.max_shift, tf.stack([p.random_seed, step]))
+    if not self.do_eval:
+      seed = tf.stack([p.random_seed, batch.number[0]])
+      if p.max_shift:
+        image = augmentation.RandomShift(image, p.max_shift, seed)
+      if p.random_flip:
+        image = augmentation.RandomFlip(image, seed)
     weight = tf.ones_like(batch.label, tf.float32)
     return py_utils.NestedMap(
         image=py_utils.PadOrTrimTo(image, [batch_size, *p.image_shape]),
-        label=py_utils.PadOrTrimTo(batch.label, [batch_size]),
-        weight=py_utils.PadOrTrimTo(weight, [batch_size]),
-        step=step)
+        label=py_utils.PadOrTrimTo(self._Checked(batch.label), [batch_size]),
+        weight=py_utils.PadOrTrimTo(weight, [batch_size]))
 
-
-def RandomShift(images, max_shift, seed):
-  """Shifts each image by some pixels; zeros come in from the border.
-
-  Args:
-    images: A tensor [batch, height, width, channels].
-    max_shift: The largest shift in either direction, an int > 0.
-    seed: int64 [2]. The same seed gives the same shifts.
-
-  Returns:
-    A tensor of the shape and dtype of images.
-  """
-  batch, height, width, _ = py_utils.GetShape(images)
-  margin = [max_shift, max_shift]
-  padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
-  corner = tf.random.stateless_uniform(
-      [batch, 2, 1], seed, maxval=2 * max_shift + 1, dtype=tf.int32)
-  rows = corner[:, 0] + tf.range(height)
-  columns = corner[:, 1] + tf.range(width)
-  padded = tf.gather(padded, rows, axis=1, batch_dims=1)
-  return tf.gather(padded, columns, axis=2, batch_dims=1)
+  def _Checked(self, label):
+    """The labels, checked to be those of the classes."""
+    num_classes = self.params.num_classes
+    if not num_classes:
+      return label
+    in_range = tf.reduce_all((label >= 0) & (label < num_classes))
+    text = (f'{self._dataset_name}: there are labels outside of 0 to '
+            f'{num_classes - 1}, so these are not the files of this data set:')
+    with tf.control_dependencies([tf.debugging.Assert(in_range, [text, label])]):
+      return tf.identity(label)

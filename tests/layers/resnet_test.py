@@ -25,7 +25,7 @@ def _Sequence(layers):
     (18, 1000, 11_689_512),
     pytest.param(34, 1000, 21_797_672, marks=pytest.mark.slow),
     (50, 1000, 25_557_032),
-    (101, 1000, 44_549_160),
+    pytest.param(101, 1000, 44_549_160, marks=pytest.mark.slow),
     pytest.param(152, 1000, 60_192_808, marks=pytest.mark.slow),
     (20, 10, 269_722),
     pytest.param(56, 10, 853_018, marks=pytest.mark.slow),
@@ -58,7 +58,7 @@ def testFlops(variant, depth, size, multiply_adds):
 @pytest.mark.parametrize('variant', _VARIANTS)
 @pytest.mark.parametrize('depth, shortcut, size', [
     (8, 'pad', 9), (8, 'pad', 8), (8, 'projection', 9), (18, 'projection', 64),
-    (50, 'projection', 33)])
+    pytest.param(50, 'projection', 33, marks=pytest.mark.slow)])
 def testDeclaredShapesAreTheRealOnes(variant, depth, shortcut, size):
   layers = resnet.ResNetLayers(
       depth, 7, input_dim=2, variant=variant, shortcut=shortcut)
@@ -156,6 +156,18 @@ def testZeroInitResidual(zero):
 
 
 @pytest.mark.parametrize('variant', _VARIANTS)
+def testWeightDecayTakesFiltersAndMatricesOnly(variant):
+  with tf.Graph().as_default():
+    _Sequence(resnet.ResNetLayers(8, 10, variant=variant)).Instantiate()
+    left = {v.ref() for v in tf.get_collection(py_utils.SKIP_LP_REGULARIZATION)}
+    variables = tf.trainable_variables()
+    decayed = [v for v in variables if v.ref() not in left]
+  assert {v.op.name.split('/')[-2] for v in decayed} == {'w'}
+  others = {v.op.name.split('/')[-2] for v in variables} - {'w'}
+  assert others == {'b', 'beta', 'gamma'}
+
+
+@pytest.mark.parametrize('variant', _VARIANTS)
 def testHalfPrecisionActivations(variant):
   layers = resnet.ResNetLayers(8, 10, variant=variant)
   with tf.Graph().as_default():
@@ -192,7 +204,8 @@ def _LossAndGradients(devices, variant, k):
   return loss, {v.name: g for v, g in zip(variables, gradients)}
 
 
-@pytest.mark.parametrize('variant', _VARIANTS)
+@pytest.mark.parametrize('variant', [
+    'preactivation', pytest.param('original', marks=pytest.mark.slow)])
 def testStagesDontChangeLossAndGradients(devices, variant):
   expected_loss, expected = _LossAndGradients(devices, variant, 1)
   for k in (2, 5):

@@ -1,15 +1,15 @@
 """Batches come in the right order, each example as often as it should."""
 
-import contextlib
+import functools
 import sys
 
 import lingvo.compat as tf
-from lingvo.core import cluster_factory
 from lingvo.core import py_utils
 import numpy as np
 import pytest
 
 from model_registry.image import input_generator
+from tests.model_registry.image import input_stream
 
 _NUM_EXAMPLES, _BATCH = 10, 4
 
@@ -21,11 +21,12 @@ class _Numbered(input_generator.ImageInput):
   def Params(cls):
     p = super().Params()
     p.image_shape = (3, 5, 2)
+    p.num_samples = _NUM_EXAMPLES
     p.batch_size = _BATCH
     p.random_seed = 7
     return p
 
-  def LoadDataset(self):
+  def LoadDataset(self, epoch):
     labels = np.arange(_NUM_EXAMPLES)
     ones = np.ones([_NUM_EXAMPLES, 3, 5, 2], np.float32)
     images = ones * (1. + labels[:, None, None, None])
@@ -33,41 +34,15 @@ class _Numbered(input_generator.ImageInput):
         py_utils.NestedMap(image=images.astype(np.float32), label=labels))
 
 
-class _Stream:
-  """The batches of an input generator, in a session."""
-
-  def __init__(self, session, generator, batch):
-    self._session, self._generator, self._batch = session, generator, batch
-    generator.Initialize(session)
-
-  def Next(self, n):
-    return [self._session.run(self._batch) for _ in range(n)]
-
-  def Reset(self):
-    self._generator.Reset(self._session)
+_STREAM = ('do_eval', 'global_step', 'trainer', 'graph_seed')
 
 
-@contextlib.contextmanager
-def _Open(do_eval=False, global_step=0, **params):
-  """A _Stream in a graph and a session of its own; each batch is a step."""
-  cluster = cluster_factory.Current().params.Copy().Set(do_eval=do_eval)
-  graph = tf.Graph()
-  with graph.as_default(), cluster.Instantiate():
-    step = py_utils.GetOrCreateGlobalStepVar()
-    generator = _Numbered.Params().Set(**params).Instantiate()
-    batch = generator.GetPreprocessedInputBatch()
-    with tf.control_dependencies(batch.Flatten()):
-      count = tf.no_op() if do_eval else tf.assign_add(step, 1).op
-    with tf.control_dependencies([count]):
-      counted = batch.Transform(tf.identity)
-    init = tf.global_variables_initializer()
-    start = tf.assign(step, global_step)
-    with tf.Session(graph=graph) as session:
-      session.run(init)
-      session.run(start)
-      yield _Stream(session, generator, counted)
+def _Open(**kwargs):
+  stream = {k: kwargs.pop(k) for k in _STREAM if k in kwargs}
+  return input_stream.Open(_Numbered.Params().Set(**kwargs), **stream)
 
 
+@functools.lru_cache(maxsize=None)
 def _Batches(n, **kwargs):
   with _Open(**kwargs) as stream:
     return stream.Next(n)
@@ -85,8 +60,7 @@ def testTrainingShufflesEachEpochAndFillsEveryBatch():
   labels = np.concatenate([b.label for b in batches]).reshape([4, 10])
   assert all(sorted(epoch) == list(range(10)) for epoch in labels)
   assert len(set(map(tuple, labels))) == 4
-  for step, batch in enumerate(batches):
-    assert batch.step == step
+  for batch in batches:
     assert batch.label.dtype == np.int64 and batch.image.dtype == np.float32
     np.testing.assert_array_equal(batch.weight, np.ones([_BATCH]))
     np.testing.assert_array_equal(
@@ -95,19 +69,69 @@ def testTrainingShufflesEachEpochAndFillsEveryBatch():
 
 
 def testOrderAndAugmentationDependOnTheSeedAlone():
-  expected = _Batches(6, max_shift=1)
-  _AssertSame(_Batches(6, max_shift=1), expected)
+  expected = _Batches(9, max_shift=1)
+  _AssertSame(_Batches(6, max_shift=1, graph_seed=5), expected[:6])
   other = _Batches(6, max_shift=1, random_seed=8)
   assert any((b.label != e.label).any() for b, e in zip(other, expected))
 
 
-@pytest.mark.parametrize('global_step', [1, 5])
+@pytest.mark.parametrize('global_step', [1, 6])
 def testResumesWhereTheGlobalStepIs(global_step):
-  expected = _Batches(8, max_shift=1)[global_step:]
+  expected = _Batches(9, max_shift=1)
   _AssertSame(
-      _Batches(8 - global_step, max_shift=1, global_step=global_step), expected)
-  first = _Batches(1, global_step=global_step, skip_to_global_step=False)[0]
-  assert first.step == 0
+      _Batches(9 - global_step, max_shift=1, global_step=global_step),
+      expected[global_step:])
+
+
+def testBeginsAnewOnRequest():
+  batches = _Batches(2, max_shift=1, global_step=5, skip_to_global_step=False)
+  _AssertSame(batches, _Batches(9, max_shift=1)[:2])
+
+
+def testASkippedEpochIsNotRead():
+  # Reading what comes before would take hours.
+  assert len(_Batches(1, global_step=10**10)) == 1
+
+
+def testTrainersShareAnEpoch():
+  count = 3  # Of ten examples they get 4, 3 and 3.
+  batches = [
+      _Batches(10, trainer=(i, count), batch_size=1) for i in range(count)
+  ]
+  shares = [len(range(i, _NUM_EXAMPLES, count)) for i in range(count)]
+  for epoch in range(2):
+    seen = []
+    for i, n in enumerate(shares):
+      part = batches[i][epoch * n:(epoch + 1) * n]
+      seen += [b.label[0] for b in part]
+    assert sorted(seen) == list(range(_NUM_EXAMPLES))
+  resumed = _Batches(4, trainer=(1, count), batch_size=1, global_step=6 * count)
+  _AssertSame(resumed, batches[1][6:])
+
+
+def testSplitsHaveAStaticSize():
+  with tf.Graph().as_default():
+    py_utils.GetOrCreateGlobalStepVar()
+    generator = _Numbered.Params().Instantiate()
+    first, second = generator.SplitInputBatch(2)
+  assert first.image.shape == second.image.shape == [2, 3, 5, 2]
+  assert first.label.shape == [2]
+
+
+@pytest.mark.parametrize('do_eval', [False, True])
+def testAnotherNumberOfExamplesIsAnError(do_eval):
+  with _Open(do_eval=do_eval, num_samples=11) as stream:
+    with pytest.raises(tf.errors.FailedPreconditionError) as e:
+      stream.Next(4)
+    assert 'num_samples=11' in stream.generator.ExplainError(e.value)
+  with pytest.raises(ValueError, match='num_samples is 0'):
+    _Batches(1, num_samples=0)
+
+
+def testLabelsThatAreNoClass():
+  with _Open(do_eval=True, num_classes=9) as stream:
+    with pytest.raises(tf.errors.InvalidArgumentError, match='outside of 0 to 8'):
+      stream.Next(3)
 
 
 def testEvaluationSeesEachExampleOnceAndInOrder():
@@ -123,24 +147,6 @@ def testEvaluationSeesEachExampleOnceAndInOrder():
       with pytest.raises(tf.errors.OutOfRangeError):
         stream.Next(1)
       stream.Reset()
-
-
-def testRandomShift():
-  images = np.random.RandomState(1).uniform(1., 2., [50, 4, 6, 3])
-  with tf.Graph().as_default(), tf.Session() as session:
-    seeds = [tf.constant([1, s], tf.int64) for s in (2, 2, 3)]
-    first, again, other = session.run([
-        input_generator.RandomShift(tf.constant(images), 2, s) for s in seeds])
-  np.testing.assert_array_equal(first, again)
-  assert (first != other).any()
-  padded = np.pad(images, [(0, 0), (2, 2), (2, 2), (0, 0)])
-  shifts = set()
-  for i, image in enumerate(first):
-    found = [(y, x) for y in range(5) for x in range(5)
-             if (padded[i, y:y + 4, x:x + 6] == image).all()]
-    assert len(found) == 1
-    shifts.update(found)
-  assert len(shifts) > 15  # Of 25.
 
 
 if __name__ == '__main__':
