@@ -1,0 +1,1 @@
+"""Language models: their tasks, input generators and registered params."""

@@ -1,0 +1,1 @@
+"""Translation: its tasks, input generators and registered params."""

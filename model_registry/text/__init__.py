@@ -1,0 +1,1 @@
+"""Text as training data: files, vocabularies, packing."""

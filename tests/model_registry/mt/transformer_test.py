@@ -1,0 +1,75 @@
+"""The registered sizes are the papers'."""
+
+import functools
+import sys
+
+import lingvo.compat as tf
+import numpy as np
+import pytest
+
+from lingvo_gpipe.layers import translation_model
+from model_registry.mt import transformer
+
+
+def _NumParams(model):
+  """The number of parameters, with no weight allocated."""
+  sizes = dict(_LayerSizes(
+      model.VOCAB_SIZE, model.DIM, model.HIDDEN_DIM, model.NUM_HEADS,
+      model.ATTEN_DIM, tuple(sorted(model.SHARED_WEIGHTS.items()))))
+  blocks = sizes.pop('encoder_000') + sizes.pop('decoder_000')
+  return model.NUM_LAYERS * blocks + sum(sizes.values())
+
+
+@functools.lru_cache(maxsize=None)
+def _LayerSizes(vocab_size, dim, hidden_dim, num_heads, atten_dim, shared):
+  """{layer: number of parameters} with one layer in each stack."""
+  layers = translation_model.TranslationLayers(
+      vocab_size, 1, dim, hidden_dim, num_heads, atten_dim,
+      shared_weights=dict(shared))
+  with tf.Graph().as_default():
+    return {
+        p.name: sum(
+            int(np.prod(v.shape)) for v in p.Instantiate().vars.Flatten())
+        for p in layers
+    }
+
+
+# The paper's T(L, H, A), what it says they have, and what they have here: the
+# paper gives one or two digits, and not which embeddings are shared.
+@pytest.mark.parametrize('model, size, published, found', [
+    (transformer.Multilingual400M, (6, 8192, 16), 400e6, 408.6e6),
+    (transformer.Multilingual1300MWide, (12, 16384, 32), 1.3e9, 1239e6),
+    (transformer.Multilingual1300MDeep, (24, 8192, 16), 1.3e9, 1240e6),
+    (transformer.Multilingual3B, (32, 16384, 32), 3e9, 3088e6),
+    (transformer.Multilingual6B, (64, 16384, 32), 6e9, 6044e6),
+])
+def testMultilingualSizesOfThePaper(model, size, published, found):
+  assert (model.NUM_LAYERS, model.HIDDEN_DIM, model.NUM_HEADS) == size
+  n = _NumParams(model)
+  np.testing.assert_allclose(n, published, rtol=.05)
+  np.testing.assert_allclose(n, found, rtol=.001)
+
+
+@pytest.mark.parametrize('model, published', [
+    (transformer.TransformerBase, 65e6), (transformer.TransformerBig, 213e6)])
+def testSizesOfAttentionIsAllYouNeed(model, published):
+  np.testing.assert_allclose(_NumParams(model), published, rtol=.05)
+
+
+def testInputsFitTheModel():
+  for model in (transformer.TransformerBase, transformer.Multilingual400M):
+    p, task = model().Train(), model().Task()
+    names = [layer.name for layer in task.pipeline.layers]
+    assert names[1:7] == [f'encoder_00{i}' for i in range(model.NUM_LAYERS)]
+    assert names[8:14] == [f'decoder_00{i}' for i in range(model.NUM_LAYERS)]
+    assert p.vocab_size == task.pipeline.layers[0].vocab_size
+    assert len(p.bucket_batch_limit) == len(p.bucket_upper_bound)
+    assert len(task.pipeline.input_shapes) == 7
+    # Batches of other lengths have other sizes.
+    assert task.pipeline.pad_batch == (len(set(p.bucket_batch_limit)) > 1)
+    for size in p.bucket_batch_limit:
+      assert size % task.pipeline.num_micro_batches == 0
+
+
+if __name__ == '__main__':
+  sys.exit(pytest.main([__file__] + sys.argv[1:]))
