@@ -1,12 +1,16 @@
 """Starts worker processes and talks to them; worker.py has the protocol."""
 
+import contextlib
 import json
 import os
 import pathlib
+import select
+import signal
 import subprocess
 import sys
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
+_TIMEOUT = 300.
 _ENVIRONMENT = {
     'OMP_NUM_THREADS': '1',
     'TF_CPP_MIN_LOG_LEVEL': '3',
@@ -23,9 +27,12 @@ class Failed(Exception):
 
 
 class Worker:
-  """A worker process that is kept alive."""
+  """A worker process that is kept alive.
 
-  def __init__(self, python, module, *args, log=None):
+  Its methods raise Missing where something isn't installed, and Failed where it fails or doesn't answer in time.
+  """
+
+  def __init__(self, python, module, *args, log=None, timeout=_TIMEOUT, own_group=True):
     """Starts it; `Ready` waits for it.
 
     Args:
@@ -33,6 +40,9 @@ class Worker:
       module: The worker's module, such as benchmarks.tf_worker.
       *args: Strings.
       log: The file for what it says besides its answers; None: nowhere.
+      timeout: How many seconds it may take for an answer.
+      own_group: Whether to make it the head of a group of processes, which `Kill` ends with it. A worker that another
+        one starts stays in that one's group.
 
     Raises:
       Missing: there is no such Python.
@@ -42,18 +52,16 @@ class Worker:
     with open(log or os.devnull, 'w') as errors:
       self._process = subprocess.Popen(
           [_ROOT / python, '-m', module, *args], cwd=_ROOT, env={**os.environ, **_ENVIRONMENT}, text=True,
-          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=own_group)
     self._log = log
+    self._timeout = timeout
+    self._own_group = own_group
 
   def Ready(self):
     """Waits until it is built.
 
     Returns:
-      {'build_s': seconds to build the graph, 'loss': of the first step}.
-
-    Raises:
-      Missing: something isn't installed.
-      Failed: it failed.
+      {'build_s': seconds to build the graph, 'loss': of the first step, 'step_s': seconds of the last step so far}.
     """
     return self._Answer('ready')
 
@@ -74,10 +82,14 @@ class Worker:
     self.Send('quit')
     peak_mb = self._Answer('peak_mb')
     self._process.wait()
+    self._own_group = False  # Its number may soon be another's.
     return peak_mb
 
   def Kill(self):
-    """Ends it, whatever it does."""
+    """Ends it and those that it started, whatever they do."""
+    if self._own_group:
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(self._process.pid, signal.SIGKILL)
     self._process.kill()
     self._process.wait()
     for pipe in (self._process.stdin, self._process.stdout):
@@ -87,9 +99,12 @@ class Worker:
         pass
 
   def _Answer(self, key):
+    where = f'; see {self._log}' if self._log else ''
+    # It answers one line to one question, so none lies in the buffer of `stdout`, which `select` doesn't see.
+    if not select.select([self._process.stdout], [], [], self._timeout)[0]:
+      raise Failed(f'no answer ({key}) within {self._timeout:.0f} seconds{where}')
     line = self._process.stdout.readline()
     if not line:
-      where = f'; see {self._log}' if self._log else ''
       raise Failed(f'the process ended with code {self._process.wait()}{where}')
     answer = json.loads(line)
     if 'missing' in answer:
@@ -99,10 +114,19 @@ class Worker:
     return answer[key]
 
 
-def Start(case, log=None):
+# Of each implementation: the environment and the module of its worker.
+_TF = (sys.executable, 'benchmarks.tf_worker')
+_TORCH = ('.venv-bench/bin/python', 'benchmarks.torch_worker')
+_WORKERS = {
+    'none': _TF,
+    'gpipe': _TF,
+    'lingvo': _TF,
+    'gpipe_grpc': (sys.executable, 'benchmarks.grpc_worker'),
+    'torchgpipe': _TORCH,
+    'torch_pipelining': _TORCH,
+}
+
+
+def Start(case, log=None, timeout=_TIMEOUT):
   """Starts the worker of a case."""
-  if case.impl in ('torchgpipe', 'torch_pipelining'):
-    python, module = '.venv-bench/bin/python', 'benchmarks.torch_worker'
-  else:
-    python, module = sys.executable, 'benchmarks.tf_worker'
-  return Worker(python, module, json.dumps(case), log=log)
+  return Worker(*_WORKERS[case.impl], json.dumps(case), log=log, timeout=timeout)

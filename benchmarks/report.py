@@ -31,13 +31,13 @@ def Limit(t1, stages, micro_batches, recompute):
     t1: Seconds of a step without a pipeline, on one core.
     stages: K.
     micro_batches: M.
-    recompute: `always`: the forward pass, a third of the work, runs twice. Or `never`.
+    recompute: `never`, or else the forward pass, a third of the work, runs twice (whatever is spared of that).
 
   Returns:
     T1 / K * (M + K - 1) / M, times 4/3 where recomputing.
   """
   limit = t1 / stages * (micro_batches + stages - 1) / micro_batches
-  return limit * 4 / 3 if recompute == 'always' else limit
+  return limit if recompute == 'never' else limit * 4 / 3
 
 
 def Ratio(base, other):
@@ -56,9 +56,19 @@ def Entry(measurement, none):
   share = None
   if none is not None:
     share = Limit(Ratio(none, measurement), case.stages, case.micro_batches, case.recompute)
-  values = (*case, step_s, workloads.WORKLOADS[case.workload].batch / step_s, share, measurement.build_s,
+  values = (*case, step_s, workloads.Get(case.workload).batch / step_s, share, measurement.build_s,
             measurement.peak_mb)
   return dict(zip(KEYS, values))
+
+
+def NewEntries(measurements, entries):
+  """The JSON objects of a group's Measurements, but for those of cases that `entries` has already.
+
+  Without a pipeline there is nothing new in each group: its first measurement stays.
+  """
+  none = Find(measurements, 'none')
+  cases_done = {tuple(e[key] for key in cases.Case._fields) for e in entries}
+  return [Entry(m, none) for m in measurements if m.case not in cases_done]
 
 
 def Find(measurements, *start):
@@ -78,7 +88,7 @@ def Table(measurements, absent):
   """
   first = next(iter([m.case for m in measurements] + list(absent)))
   lines = [
-      f'{first.workload}, batch {workloads.WORKLOADS[first.workload].batch}, '
+      f'{first.workload}, batch {workloads.Get(first.workload).batch}, '
       f'{max(c.stages for c in [m.case for m in measurements] + list(absent))} stages, '
       f'{max(c.micro_batches for c in [m.case for m in measurements] + list(absent))} micro-batches',
       f'{"":30} {"step":>9} {"examples/s":>10} {"of limit":>8} {"x lingvo":>8} {"x torch":>8} {"build":>7} {"peak":>8}',
@@ -102,7 +112,7 @@ def WrongLosses(measurements):
   """
   wrong, expected = {}, {}
   for m in measurements:
-    normalises = workloads.WORKLOADS[m.case.workload].normalises_batch
+    normalises = workloads.Get(m.case.workload).normalises_batch
     loss = expected.setdefault((m.case.workload, m.case.micro_batches if normalises else None), m.loss)
     if not abs(m.loss - loss) <= 1e-3 * abs(loss):
       wrong[m.case] = m.loss

@@ -1,9 +1,10 @@
-"""Measures this project beside its peers: a table, and build/bench.json.
+"""Measures this project beside its peers: a table, and a list of JSON objects.
 
-  python -m benchmarks.run --quick
+  python -m benchmarks.run --groups=quick
 
 Each implementation is a process of its own that stays alive; they take turns, round after round, so that a machine
-whose speed drifts is as unkind to one as to the other.
+whose speed drifts is as unkind to one as to the other. (While they start, two work at a time; build_time.py times the
+building of graphs with nothing beside it.)
 """
 
 import json
@@ -16,57 +17,40 @@ from absl import flags
 
 from benchmarks import cases
 from benchmarks import client
+from benchmarks import measure
 from benchmarks import report
 
-_QUICK = flags.DEFINE_bool('quick', False, 'Only the residual blocks with 2 stages and 8 micro-batches.')
+_GROUPS = {
+    'quick': cases.QuickGroups,
+    'all': cases.AllGroups,
+    'grpc': cases.ProcessGroups,
+}
+_WHICH = flags.DEFINE_enum(
+    'groups', 'all', list(_GROUPS),
+    'quick: the residual blocks with 2 stages and 8 micro-batches. all: every workload and size. grpc: a process a '
+    'stage.')
 _ROUNDS = flags.DEFINE_integer('rounds', 6, 'How often each implementation has its turn.', lower_bound=1)
-_STEPS = flags.DEFINE_integer('steps', 3, 'How many steps a turn has.', lower_bound=1)
+_STEPS = flags.DEFINE_integer('steps', 3, 'How many steps a turn has, at most.', lower_bound=1)
+_TURN_SECONDS = flags.DEFINE_float('turn_seconds', 3., 'A turn has fewer steps where they would take longer than this.')
+_TIMEOUT = flags.DEFINE_float(
+    'timeout', 300., 'How many seconds an implementation has for its start or for a turn; then it counts as failed.')
 _OUTPUT = flags.DEFINE_string('output', 'build/bench.json', 'The file to write.')
+_RESUME = flags.DEFINE_bool('resume', False, 'Keep what the output file has, and measure only the groups it lacks.')
 
 
-def MeasureGroup(group, rounds, steps, logs, start=client.Start):
-  """Measures cases side by side.
+def _Start(logs):
+  """What starts the worker of a case, given the folder for what the workers say."""
 
-  Args:
-    group: A list of cases.
-    rounds: How often each has its turn.
-    steps: How many steps a turn has.
-    logs: The folder, a pathlib.Path, for what the workers say.
-    start: Starts the worker of a case, given the case and its log.
+  def Start(case):
+    name = '-'.join(map(str, case)).replace(':', '_')
+    return client.Start(case, log=logs / f'{name}.log', timeout=_TIMEOUT.value)
 
-  Returns:
-    (a list of Measurements; of the cases that could not be measured, {case: why}).
-  """
-  workers, absent, measurements = {}, {}, {}
-  try:
-    # One starts after the other, so that graphs are built on an idle machine.
-    for case in group:
-      try:
-        workers[case] = start(case, log=logs / f'{"-".join(map(str, case))}.log')
-        ready = workers[case].Ready()
-        measurements[case] = report.Measurement(case, ready['build_s'], ready['loss'], [])
-      except client.Missing as e:
-        absent[case] = f'missing: {e}'
-      except client.Failed as e:
-        absent[case] = f'failed: {e}'
-    for _ in range(rounds):
-      for case in list(measurements):
-        try:
-          workers[case].Send(f'steps {steps}')
-          measurements[case].rounds.append(workers[case].Times())
-        except client.Failed as e:
-          del measurements[case]
-          absent[case] = f'failed: {e}'
-    for case in list(measurements):
-      try:
-        measurements[case].peak_mb = workers[case].Quit()
-      except client.Failed as e:
-        del measurements[case]
-        absent[case] = f'failed: {e}'
-  finally:
-    for worker in workers.values():
-      worker.Kill()
-  return list(measurements.values()), absent
+  return Start
+
+
+def _Key(entry):
+  """What the entries of a group, but for those without a pipeline, have in common."""
+  return entry['workload'], entry['stages'], entry['micro_batches']
 
 
 def Main(argv):
@@ -74,21 +58,23 @@ def Main(argv):
   output = pathlib.Path(_OUTPUT.value)
   logs = output.parent / 'bench_logs'
   logs.mkdir(parents=True, exist_ok=True)
-  entries, ok = {}, True
-  for group in cases.QuickGroups() if _QUICK.value else cases.AllGroups():
-    measurements, absent = MeasureGroup(group, _ROUNDS.value, _STEPS.value, logs)
+  entries = json.loads(output.read_text()) if _RESUME.value and output.exists() else []
+  done = {_Key(e) for e in entries if e['impl'] != 'none'}
+  ok = True
+  for group in _GROUPS[_WHICH.value]():
+    if _Key(group[-1]._asdict()) in done:
+      continue
+    measurements, absent = measure.MeasureGroup(
+        group, _ROUNDS.value, _STEPS.value, _TURN_SECONDS.value, _Start(logs))
     print(report.Table(measurements, absent), end='\n\n', flush=True)
-    none = report.Find(measurements, 'none')
-    for m in measurements:
-      # Without a pipeline there is nothing new in each group: its first measurement stays.
-      entries.setdefault(m.case, report.Entry(m, none))
+    entries += report.NewEntries(measurements, entries)
     for case, loss in report.WrongLosses(measurements).items():
       ok = False
       print(f'{cases.Label(case)}: the first loss, {loss}, is not that of the others.')
     ok = ok and not any(why.startswith('failed') for why in absent.values())
     # After each group, so that what a long run has measured is not lost with it.
     scratch = output.with_suffix('.tmp')
-    scratch.write_text(json.dumps(list(entries.values()), indent=1) + '\n')
+    scratch.write_text(json.dumps(entries, indent=1) + '\n')
     os.replace(scratch, output)
   print(f'Written to {output}')
   sys.exit(0 if ok else 1)

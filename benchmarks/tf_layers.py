@@ -47,12 +47,12 @@ class DecoderLayer(batch_major_attention.TransformerDecoderLayer):
 
 def Layers(workload):
   """The params of a workload's layers, a list."""
-  if workload.name == 'residual':
+  if workload.kind == 'residual':
     return [
         ResidualBlock.Params().Set(name=f'block_{i}', dim=workload.input_shape[-1]) for i in range(workload.num_layers)
     ]
-  if workload.name == 'resnet50':
-    return resnet.ResNetLayers(50, workload.num_classes, small_images=True)
+  if workload.kind.startswith('resnet'):
+    return resnet.ResNetLayers(int(workload.kind.removeprefix('resnet')), workload.num_classes, small_images=True)
   dim = workload.input_shape[-1]
   layers = []
   for i in range(workload.num_layers):
@@ -64,9 +64,15 @@ def Layers(workload):
   return layers
 
 
-def Loss(workload, outputs):
-  """The mean loss of a mini-batch, a scalar."""
-  if not workload.num_classes:
-    return tf.reduce_mean(tf.square(outputs))
-  labels = tf.constant(workloads.Labels(workload))
-  return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs))
+def Targets(workload):
+  """What the loss needs besides the outputs."""
+  return py_utils.NestedMap(labels=tf.constant(workloads.Labels(workload)))
+
+
+def Metrics(workload, outputs, targets):
+  """The mean loss of some examples, and their number: {'loss': (value, weight)}, scalars."""
+  if workload.num_classes:
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets.labels, logits=outputs)
+  else:
+    loss = tf.square(outputs)
+  return {'loss': (tf.reduce_mean(loss), tf.cast(tf.shape(targets.labels)[0], tf.float32))}

@@ -152,9 +152,9 @@ class DecoderLayer(nn.Module):
 def Layers(workload):
   """The layers of a workload, a list of modules."""
   dim = workload.input_shape[-1]
-  if workload.name == 'residual':
+  if workload.kind == 'residual':
     return [ResidualBlock(f'block_{i}', dim) for i in range(workload.num_layers)]
-  if workload.name == 'transformer':
+  if workload.kind == 'transformer':
     return [DecoderLayer(f'layer_{i}', dim) for i in range(workload.num_layers)]
   layers = [nn.Sequential(Conv('stem/conv', 3, 3, 64), BatchNorm('stem/bn', 64), nn.ReLU())]
   dim = 64

@@ -33,7 +33,7 @@ class _TorchGPipe(worker.Trainer):
     import torchgpipe
     from benchmarks import torch_layers
     torch.set_num_threads(1)
-    workload = workloads.WORKLOADS[case.workload]
+    workload = workloads.Get(case.workload)
     self._model = torchgpipe.GPipe(
         torch.nn.Sequential(*torch_layers.Layers(workload)), balance=workload.Balance(case.stages),
         devices=['cpu'] * case.stages, chunks=case.micro_batches, checkpoint=case.recompute)
@@ -55,7 +55,8 @@ class _TorchPipelining(worker.Trainer):
   def __init__(self, case, rank, store):
     self._peer = None
     if rank == 0 and case.stages > 1:  # Before this process gives up the other's core.
-      self._peer = client.Worker(sys.executable, 'benchmarks.torch_worker', json.dumps(case), '1', store)
+      self._peer = client.Worker(
+          sys.executable, 'benchmarks.torch_worker', json.dumps(case), '1', store, own_group=False)
     worker.Pin(rank, 1)
     # pylint: disable=g-import-not-at-top
     import torch
@@ -63,7 +64,7 @@ class _TorchPipelining(worker.Trainer):
     from torch.distributed import pipelining
     from benchmarks import torch_layers
     torch.set_num_threads(1)
-    workload = workloads.WORKLOADS[case.workload]
+    workload = workloads.Get(case.workload)
     distributed.init_process_group('gloo', init_method=f'file://{store}', rank=rank, world_size=case.stages)
     first = sum(workload.Balance(case.stages)[:rank])
     layers = torch_layers.Layers(workload)[first:first + workload.Balance(case.stages)[rank]]

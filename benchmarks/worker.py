@@ -2,7 +2,8 @@
 
 It reads lines from the standard input, `steps N` or `quit`, and answers each with a line of JSON:
 
-  {"ready": {"build_s": ..., "loss": ...}}  built and warmed up; the loss is the first step's
+  {"ready": {"build_s": ..., "loss": ...,   built and warmed up; the loss is the first step's, step_s the seconds of
+             "step_s": ...}}                the last
   {"missing": "what isn't installed"}       or this, and the worker ends
   {"failed": "what went wrong"}             or this, and the worker ends
   {"times": [...]}                          seconds of each of the N steps
@@ -21,7 +22,9 @@ _WARM_UP_STEPS = 2
 
 
 def Pin(first, count):
-  """Keeps this process on `count` of the cores that it may use. Before TensorFlow starts threads.
+  """Keeps this thread, and those that it will start, on `count` of the cores that the process may use.
+
+  To be called before the first step, which is when TensorFlow and PyTorch start the threads that compute.
 
   Args:
     first: The place of the first core among these.
@@ -84,9 +87,13 @@ def Serve(build):
 
   try:
     trainer = build()
-    losses = [trainer.Step() for _ in range(_WARM_UP_STEPS)]
+    losses = []
+    for _ in range(_WARM_UP_STEPS):
+      start = time.perf_counter()
+      losses.append(trainer.Step())
+      step_s = time.perf_counter() - start
     trainer.WarmedUp()
-    Answer(ready={'build_s': trainer.build_s, 'loss': losses[0]})
+    Answer(ready={'build_s': trainer.build_s, 'loss': losses[0], 'step_s': step_s})
   except ImportError as e:
     Answer(missing=str(e))
     return

@@ -21,27 +21,50 @@ class Workload:
   num_classes: int = 0  # 0: the loss is the mean square of the outputs, else cross-entropy
   normalises_batch: bool = False  # whether the loss depends on the micro-batches' size
 
+  @property
+  def kind(self):
+    """The network's name without sizes."""
+    return self.name.split(':')[0]
+
   def Balance(self, stages):
-    """How many layers each stage holds, a list."""
-    if stages == 1:
-      return [self.num_layers]
+    """How many layers each stage holds, a list; the same number where there are more than two."""
     if stages == 2:
       return [self.first_stage, self.num_layers - self.first_stage]
-    raise ValueError(f'{self.name}: the benchmarks know 1 and 2 stages, not {stages}.')
+    ends = [self.num_layers * k // stages for k in range(stages + 1)]
+    return [end - start for start, end in zip(ends, ends[1:])]
 
 
 WORKLOADS = {
     w.name: w for w in [
         # Blocks of two 3x3 convolutions with a shortcut, 64 channels.
         Workload('residual', batch=64, input_shape=(16, 16, 64), num_layers=8, first_stage=4),
-        # Stem, 16 bottleneck blocks, head. The stem keeps the images' size.
+        # Stem, 16 bottleneck blocks (ResNet-101: 33), head. The stem keeps the images' size.
         Workload('resnet50', batch=32, input_shape=(32, 32, 3), num_layers=18, first_stage=9, num_classes=10,
+                 normalises_batch=True),
+        # Is built, and not run.
+        Workload('resnet101', batch=32, input_shape=(32, 32, 3), num_layers=35, first_stage=17, num_classes=10,
                  normalises_batch=True),
         # Decoder layers: masked self-attention, attention to the layer's own input, feed-forward.
         # The input is [sequence, dim].
         Workload('transformer', batch=32, input_shape=(128, 256), num_layers=8, first_stage=4),
     ]
 }
+
+
+def Get(name):
+  """The Workload of a name: a key of WORKLOADS, or one with sizes.
+
+  Args:
+    name: Such as `residual`, `residual:16:512`, 16 of its layers and a batch of 512, or `residual:16:512:6`, where the
+      first of two stages holds 6 layers.
+  """
+  kind, *sizes = name.split(':')
+  if not sizes:
+    return WORKLOADS[kind]
+  num_layers, batch, *first_stage = map(int, sizes)
+  return dataclasses.replace(
+      WORKLOADS[kind], name=name, num_layers=num_layers, first_stage=(first_stage or [num_layers // 2])[0], batch=batch)
+
 
 # The Transformer's other sizes.
 NUM_HEADS = 8
@@ -50,7 +73,7 @@ HIDDEN_DIM = 1024
 
 def Inputs(workload):
   """One mini-batch, float32 [batch, *input_shape]."""
-  return np.random.RandomState(0).standard_normal((workload.batch, *workload.input_shape)).astype(np.float32)
+  return np.random.default_rng(0).standard_normal((workload.batch, *workload.input_shape), np.float32)
 
 
 def Labels(workload):

@@ -6,9 +6,7 @@ import sys
 import pytest
 
 from benchmarks import cases
-from benchmarks import client
 from benchmarks import report
-from benchmarks import run
 
 
 def _Measurement(case, seconds, loss=1.):
@@ -56,49 +54,17 @@ def testWrongLosses():
   assert not report.WrongLosses([_Measurement(none, 1, 1.), _Measurement(always, 1, 2.), _Measurement(never, 1, 2.)])
 
 
-def testOneFOneBNeedsAMicroBatchAStage():
-  assert '1f1b' not in [c.schedule for c in cases.Group('residual', 2, 1)]
-  assert '1f1b' in [c.schedule for c in cases.Group('residual', 2, 4)]
+def testPyTorchsOneFOneBNeedsAMicroBatchAStage():
+  assert ('torch_pipelining', '1f1b') not in [c[1:3] for c in cases.Group('residual', 2, 1)]
+  assert ('torch_pipelining', '1f1b') in [c[1:3] for c in cases.Group('residual', 2, 4)]
+  assert ('gpipe', '1f1b') in [c[1:3] for c in cases.Group('residual', 2, 1)]
 
 
-class _Worker:
-
-  def Ready(self):
-    return {'build_s': 0.1, 'loss': 1.}
-
-  def Send(self, line):
-    self.sent = line
-
-  def Times(self):
-    return [0.2] * int(self.sent.split()[1])
-
-  def Quit(self):
-    return 50.
-
-  def Kill(self):
-    pass
-
-
-def testMissingPeerIsNamedAndNotInvented(tmp_path):
-
-  def Start(case, log):
-    del log
-    if case.impl.startswith('torch'):
-      raise client.Missing("No module named 'torch'")
-    return _Worker()
-
-  measurements, absent = run.MeasureGroup(cases.Group('residual', 2, 8), 2, 3, tmp_path, Start)
-  assert {m.case.impl for m in measurements} == {'none', 'gpipe', 'lingvo'}
-  assert [len(m.rounds) for m in measurements] == [2] * len(measurements)
-  assert {c.impl for c in absent} == {'torchgpipe', 'torch_pipelining'}
-  table = report.Table(measurements, absent)
-  assert "missing: No module named 'torch'" in table
-  assert len(table.splitlines()) == 2 + len(measurements) + len(absent)
-
-
-def testNoPythonIsMissing():
-  with pytest.raises(client.Missing, match='no/python is not there'):
-    client.Worker('no/python', 'benchmarks.torch_worker')
+def testOnlyNewEntries():
+  none, always = cases.Group('residual', 2, 8)[:2]
+  first = report.NewEntries([_Measurement(none, 0.26)], [])
+  assert [e['impl'] for e in first] == ['none']
+  assert [e['impl'] for e in report.NewEntries([_Measurement(none, 9.), _Measurement(always, 0.2)], first)] == ['gpipe']
 
 
 if __name__ == '__main__':
