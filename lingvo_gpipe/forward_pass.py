@@ -23,9 +23,7 @@ from lingvo_gpipe import micro_batch
 from lingvo_gpipe import placement
 from lingvo_gpipe import slices
 from lingvo_gpipe.stage import Differentiable
-from lingvo_gpipe.stage import Floats
 from lingvo_gpipe.stage import Replace
-from lingvo_gpipe.stage import ReplaceFloats
 from lingvo_gpipe.stage import Specs
 
 
@@ -204,8 +202,9 @@ class ForwardPass:
       state1 = state1.Transform(
           lambda x: _Checked(x, stage.name) if Differentiable(x) else x)
       if order:
-        floats, token = backward_order.End(stage.device, Floats(state1), *order)
-        state1, order = ReplaceFloats(state1, floats), [token]
+        returned = [x for x, r in zip(state1.Flatten(), stage.returned) if r]
+        returned, token = backward_order.End(stage.device, returned, *order)
+        state1, order = Replace(state1, stage.returned, returned), [token]
     visit = Visit(theta, state0, inputs, state1, extras, products)
     outputs = stage.cell_out(state1).Transform(slices.ToWire)
     after = py_utils.NestedMap(

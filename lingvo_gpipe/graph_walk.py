@@ -1,7 +1,11 @@
 """Which tensors of a graph another one is made from."""
 
+import lingvo.compat as tf
+
 # What stands behind these gets no gradient.
 _STOPS = frozenset(['StopGradient', 'PreventGradient'])
+# Tensors of these may stand for floating-point ones: lists, variables.
+_HANDLES = frozenset([tf.variant, tf.resource])
 
 
 def Sources(tensors, differentiable=False):
@@ -9,7 +13,8 @@ def Sources(tensors, differentiable=False):
 
   Args:
     tensors: A list of tensors in one graph.
-    differentiable: Whether to leave out what is behind a stop_gradient.
+    differentiable: Whether to leave out what gets no gradient through them:
+      what is behind a stop_gradient, an integer or a comparison.
 
   Returns:
     The set of their ids, those of `tensors` among them.
@@ -19,6 +24,8 @@ def Sources(tensors, differentiable=False):
     x = todo.pop()
     if id(x) not in seen:
       seen.add(id(x))
-      if not (differentiable and x.op.type in _STOPS):
+      stops = x.op.type in _STOPS or not (
+          x.dtype.is_floating or x.dtype.is_complex or x.dtype in _HANDLES)
+      if not (differentiable and stops):
         todo.extend(x.op.inputs)
   return seen

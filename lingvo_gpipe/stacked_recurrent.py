@@ -146,6 +146,12 @@ def TraceStages(stages, inputs, layout, aside_spec=None):
       spec = py_utils.NestedMap(x=spec, aside=aside_spec)
     stage.Trace(spec)
     spec = stage.out_spec
+  wanted = None
+  for k in reversed(range(len(stages))):
+    stage = stages[k]
+    if not stage.gives_states or stage.carries_state or aside_spec is not None:
+      wanted = None
+    wanted = stage.FindGradients(wanted)
 
 
 def LeaveStepSeed(seed):

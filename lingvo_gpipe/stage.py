@@ -78,8 +78,8 @@ class Stage:
       what Trace found; without the time dimension.
     captures: Differentiable tensors from outside that the cell uses.
     selection: A kept_results.Selection.
-    trained, passed_back: For each tensor of theta.Flatten() and of the inputs,
-      whether it has a gradient.
+    returned, trained, passed_back: For each tensor of state1.Flatten(), of theta
+      and of the inputs, whether it has a gradient. Once FindGradients was called.
   """
 
   def __init__(self, name, device, cell_fn, theta, state0, cell_grad=None,
@@ -92,6 +92,8 @@ class Stage:
     self.cell_out = cell_out or (lambda x: x)
     self.cell_out_grad = cell_out_grad or (lambda x: x)
     self.accumulators = accumulators
+    # Whether the next stage's inputs are the states themselves.
+    self.gives_states = cell_out is None
     self._cell_fn = cell_fn
 
   def Call(self, theta, state0, inputs, seed, micro_batch_id=None):
@@ -141,11 +143,7 @@ class Stage:
             tf.placeholder(tf.int64, []))
       self.selection = kept_results.Selection(
           self.name, products, state0.Flatten() + inputs.Flatten())
-      sources = graph_walk.Sources(state1.Flatten(), differentiable=True)
-      self.trained, self.passed_back = [
-          [Differentiable(x) and id(x) in sources for x in m.Flatten()]
-          for m in (theta, inputs)
-      ]
+      self._traced = theta, inputs, state1
       self.inputs_spec = inputs_spec
       self.state1_spec = Specs(state1)
       self.extras_spec = Specs(extras)
@@ -153,6 +151,31 @@ class Stage:
     self._RefuseStatefulOps(graph)
     self._RefuseOtherState()
     self.captures = self._Captures([outer for outer, _ in graph.captures])
+
+  def FindGradients(self, wanted):
+    """Finds which tensors of a traced cell have a gradient.
+
+    Args:
+      wanted: The keys of state1 whose gradient may come from the next stage, a
+        set; None for all.
+
+    Returns:
+      The keys of the inputs that have one, a set.
+    """
+    theta, inputs, state1 = self._traced
+    self.returned = [
+        Differentiable(x) and (wanted is None or key in wanted)
+        for key, x in state1.FlattenItems()
+    ]
+    sources = graph_walk.Sources(
+        [x for x, r in zip(state1.Flatten(), self.returned) if r],
+        differentiable=True)
+    self.trained, self.passed_back = [
+        [Differentiable(x) and id(x) in sources for x in m.Flatten()]
+        for m in (theta, inputs)
+    ]
+    return {key for (key, _), p in zip(inputs.FlattenItems(), self.passed_back)
+            if p}
 
   @contextlib.contextmanager
   def AccumulatorsDisabled(self):
