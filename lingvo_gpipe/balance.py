@@ -29,14 +29,30 @@ def LayerCosts(p, layers, cluster):
         'these shapes.')
   if p.input_shapes is None or p.num_stages == 1:
     return [1.] * len(layers)
-  inputs = cost_model.MicroBatch(
-      ToTuple(p.input_shapes), p.num_micro_batches, p.batch_dim)
-  if p.cost == 'flops':
-    costs = cost_model.LayerCosts(
-        layers, *inputs, shared_weights=p.shared_weights)
-    return [cost.flops for cost in costs]
   device = placement.StageDevices(p.stage_devices, cluster, p.num_stages)[0]
-  costs = timed_costs.LayerCosts(
-      layers, *inputs, shared_weights=p.shared_weights, device=device,
-      cache=p.cost_cache)
+  costs = MicroBatchCosts(p, layers, p.num_micro_batches, device)
+  if p.cost == 'flops':
+    return [cost.flops for cost in costs]
   return [cost.forward_seconds + cost.backward_seconds for cost in costs]
+
+
+def MicroBatchCosts(p, layers, num_micro_batches, device=''):
+  """The cost_model.LayerCosts of a pipeline's layers, traced or (p.cost) timed.
+
+  Args:
+    p: The params of a PipeliningLayer, with input_shapes.
+    layers: The params of its layers, in sequence.
+    num_micro_batches: How many micro-batches the mini-batch is split into.
+    device: Where layers are timed; see timed_costs.LayerCosts.
+
+  Returns:
+    A list.
+  """
+  inputs = cost_model.MicroBatch(
+      ToTuple(p.input_shapes), num_micro_batches, p.batch_dim)
+  if p.cost == 'time':
+    return timed_costs.LayerCosts(
+        layers, *inputs, shared_weights=p.shared_weights, device=device,
+        cache=p.cost_cache)
+  return cost_model.LayerCosts(
+      layers, *inputs, shared_weights=p.shared_weights)

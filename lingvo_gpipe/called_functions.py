@@ -7,6 +7,7 @@ from typing import Optional
 import lingvo.compat as tf
 import numpy as np
 
+from lingvo_gpipe import graph_walk
 from lingvo_gpipe import lingvo_compat
 
 _CALLS = frozenset(['PartitionedCall', 'StatefulPartitionedCall'])
@@ -52,7 +53,7 @@ class Scope:
   @property
   def operators(self):
     """The operators that a function's outputs need, in order of creation."""
-    needed = Ancestors(self.graph.outputs)
+    needed = graph_walk.Ancestors(self.graph.outputs)
     return [op for op in self.graph.get_operations() if op in needed]
 
   def Constant(self, tensor):
@@ -85,18 +86,6 @@ class Scope:
     if op.name not in self._calls:
       self._calls[op.name] = _Calls(op, self)
     return self._calls[op.name]
-
-
-def Ancestors(tensors):
-  """The operators that tensors are computed from, a set."""
-  found = set()
-  stack = [x.op for x in tensors]
-  while stack:
-    op = stack.pop()
-    if op not in found:
-      found.add(op)
-      stack += [x.op for x in op.inputs]
-  return found
 
 
 def Source(tensor):

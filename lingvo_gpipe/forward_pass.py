@@ -82,7 +82,7 @@ class ForwardPass:
       which the gradient must be asked too, that of each being 0.
   """
 
-  def __init__(self, stages, inputs, layout, numbers, out_layout=None,
+  def __init__(self, stages, inputs, layout, seed, first_id, out_layout=None,
                aside=None, unused_state=False, keep=(), ordered=False):
     """Constructor.
 
@@ -90,7 +90,8 @@ class ForwardPass:
       stages: A list of Stages, traced.
       inputs: NestedMap of tensors that lie in `layout`.
       layout: slices.Stacked or slices.Rows.
-      numbers: RandomNumbers of each stage.
+      seed: int64 scalar, the step seed outside of the loop.
+      first_id: int64 scalar, the id of micro-batch 0, or None; see RandomNumbers.
       out_layout: How the last stage's states are to lie. None: in `layout`.
       aside: None, or what more the last stage gets: a function from the number
         of the micro-batch to a NestedMap. The stage's inputs are then a
@@ -102,7 +103,9 @@ class ForwardPass:
         (backward_order.py).
     """
     self.stages = stages
-    self.numbers = numbers
+    self.numbers = [
+        micro_batch.RandomNumbers(s, seed, first_id) for s in stages
+    ]
     self._layout = layout
     self._out_layout = out_layout or layout
     self._aside = aside
@@ -115,6 +118,16 @@ class ForwardPass:
       read = slices.Slices.Of if ordered else slices.Readable
       self._inputs = read(self.inputs, layout)
     self._written = [None] * len(stages)  # The Slices before the loop.
+    if ordered:
+      self._FindGradients()
+
+  def _FindGradients(self):
+    """Has each stage find what has a gradient, given what the next one wants."""
+    wanted = None
+    for stage in reversed(self.stages):
+      if not stage.gives_states or stage.carries_state:
+        wanted = None
+      wanted = stage.FindGradients(wanted)
 
   def GivesState(self, k):
     """Whether stage k's cell reads a state that changes."""
@@ -280,8 +293,8 @@ class ForwardPass:
 
     Returns:
       (NestedMap of the last stage's states in the layout, the same without a
-      data edge from the loop, the list of final states, a Kept for each stage
-      or None if nothing was kept).
+      data edge from the loop, the list of final states, a Kept for each stage if
+      anything was kept).
     """
     finals, kept = [], []
     self.order = sum([carry.order for carry in carries], [])
@@ -301,10 +314,11 @@ class ForwardPass:
           states, detached = outputs.Join(), outputs.Detached().Join()
         if k == 0:
           written['inputs'] = self._inputs
-        kept.append(
-            Kept(stage, {key: w.Detached() for key, w in written.items()},
-                 carry.token))
-    return states, detached, finals, kept if self._keep else None
+        if self._keep:
+          kept.append(
+              Kept(stage, {key: w.Detached() for key, w in written.items()},
+                   carry.token))
+    return states, detached, finals, kept
 
 
 def _Checked(x, stage_name):

@@ -17,15 +17,20 @@ def Sources(tensors, differentiable=False):
       what is behind a stop_gradient, an integer or a comparison.
 
   Returns:
-    The set of their ids, those of `tensors` among them.
+    {id: tensor}, `tensors` among them.
   """
-  todo, seen = list(tensors), set()
+  todo, seen = list(tensors), {}
   while todo:
     x = todo.pop()
     if id(x) not in seen:
-      seen.add(id(x))
+      seen[id(x)] = x
       stops = x.op.type in _STOPS or not (
           x.dtype.is_floating or x.dtype.is_complex or x.dtype in _HANDLES)
       if not (differentiable and stops):
         todo.extend(x.op.inputs)
   return seen
+
+
+def Ancestors(tensors):
+  """The operators that tensors are computed from, a set."""
+  return {x.op for x in Sources(tensors).values()}

@@ -13,10 +13,11 @@ from lingvo.core import cluster_factory
 from lingvo.core import py_utils
 
 from lingvo_gpipe import adoption
-from lingvo_gpipe import called_functions
+from lingvo_gpipe import graph_walk
 from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe.feature_extraction import ToTuple
 from lingvo_gpipe.stage import Differentiable
+from lingvo_gpipe.stage import Specs
 from lingvo_gpipe.stage import Stage
 
 
@@ -146,11 +147,7 @@ def Stand(spec):
 
 def Theta(params):
   """NestedMap of tf.TensorSpec: the weights of a layer of these params."""
-  return Alone(lambda: _Specs(Create(params).theta))
-
-
-def _Specs(theta):
-  return theta.Transform(lambda x: tf.TensorSpec(x.shape, x.dtype))
+  return Alone(lambda: Specs(Create(params).theta))
 
 
 def Trace(params, inputs, shared=None):
@@ -167,7 +164,7 @@ def Trace(params, inputs, shared=None):
 
   def Build():
     layer = Create(params)
-    theta = _Specs(layer.theta)
+    theta = Specs(layer.theta)
     for path, spec in (shared or {}).items():
       theta.Set(path, spec)
     weights = layer.vars.Flatten()
@@ -197,7 +194,8 @@ def _Operators(graph, layer, theta, inputs):
       ys, output_gradients, groups[0] + groups[1])
   of_inputs = Tensors(gradients[:len(groups[0])])
   of_weights = Tensors(gradients[len(groups[0]):])
-  needed = called_functions.Ancestors(Tensors(outputs) + accumulated + of_inputs + of_weights)
+  needed = graph_walk.Ancestors(
+      Tensors(outputs) + accumulated + of_inputs + of_weights)
   created = set(existing)
   return dict(
       inputs=Tensors(inputs),

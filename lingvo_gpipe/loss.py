@@ -180,7 +180,7 @@ class Loss:
 def _RefuseDependence(weights, stand_ins):
   """Raises ValueError if a weight depends on any of the tensors."""
   for name, weight in weights.FlattenItems():
-    if graph_walk.Sources([weight]) & {id(x) for x in stand_ins}:
+    if graph_walk.Sources([weight]).keys() & {id(x) for x in stand_ins}:
       raise ValueError(
           f'The weight of the metric {name} depends on the outputs of the '
           'pipeline or on its weights. With schedule="1f1b" it must be known '

@@ -14,7 +14,6 @@ from lingvo_gpipe.launcher import quiet
 with quiet.Stderr():
   from absl import app
   from absl import flags
-  from absl import logging
   from lingvo import trainer as lingvo_trainer  # pylint: disable=unused-import
   from lingvo.core import cluster_factory
 
@@ -23,7 +22,6 @@ with quiet.Stderr():
   from lingvo_gpipe import lingvo_compat
   from lingvo_gpipe.launcher import command_line
   from lingvo_gpipe.launcher import launcher_flags  # pylint: disable=unused-import
-  from lingvo_gpipe.launcher import models
   from lingvo_gpipe.launcher import pipelines
   from lingvo_gpipe.launcher import user_errors
   from lingvo_gpipe.planning import candidate
@@ -102,14 +100,8 @@ def _Plan(subject, devices):
   return planner, search.Best(planner, stages, micro_batches, recompute, schedules)
 
 
-def _Run(argv):
+def _Run():
   """Prints the plan that the flags ask for; returns the exit code."""
-  if not quiet.LOGS_WANTED:
-    logging.set_verbosity(logging.ERROR)  # absl's app.run sets INFO just before.
-  if FLAGS.list_models:
-    models.List()
-    return 0
-  command_line.CheckArguments(argv[1:])
   devices = _Devices()
   with user_errors.Translated('planning'):
     params = lingvo_compat.ModelRegistry().GetParams(FLAGS.model, 'Train')

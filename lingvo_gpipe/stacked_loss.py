@@ -8,7 +8,6 @@ from lingvo.core import py_utils
 
 from lingvo_gpipe import gradient_link
 from lingvo_gpipe import lingvo_compat
-from lingvo_gpipe import micro_batch
 from lingvo_gpipe import one_f_one_b
 from lingvo_gpipe import slices
 from lingvo_gpipe import stacked_recurrent
@@ -66,9 +65,7 @@ def StackedLoss(devices, cell_fns, thetas, inputs, layout, targets, loss,
       targets = slices.Readable(targets, layout)
       totals = loss.Totals(targets, layout)
     forward = ForwardPass(
-        stages, inputs, layout,
-        [micro_batch.RandomNumbers(s, seed, first_micro_batch_id)
-         for s in stages],
+        stages, inputs, layout, seed, first_micro_batch_id,
         out_layout=slices.Stacked(layout.length),
         aside=lambda t: py_utils.NestedMap(
             targets=targets.Read(t), totals=totals.Transform(tf.identity)))

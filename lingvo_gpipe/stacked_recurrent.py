@@ -11,7 +11,6 @@ from lingvo.core import py_utils
 from lingvo_gpipe import fill_drain
 from lingvo_gpipe import gradient_link
 from lingvo_gpipe import lingvo_compat
-from lingvo_gpipe import micro_batch
 from lingvo_gpipe import placement
 from lingvo_gpipe import slices
 from lingvo_gpipe.backward_pass import Found
@@ -23,6 +22,7 @@ from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Floats
 from lingvo_gpipe.stage import ReplaceFloats
 from lingvo_gpipe.stage import Stage
+
 
 @lingvo_compat.GraphLoops()
 def StackedRecurrent(devices,
@@ -116,9 +116,7 @@ def StackedRecurrent(devices,
     seed = CurrentStepSeed()
     TraceStages(stages, inputs, layout)
     forward = ForwardPass(
-        stages, inputs, layout,
-        [micro_batch.RandomNumbers(s, seed, first_micro_batch_id)
-         for s in stages],
+        stages, inputs, layout, seed, first_micro_batch_id,
         unused_state=unused_acc_state, keep=fill_drain.ToKeep(recompute),
         ordered=recompute == 'never')
     loops = fill_drain.FillDrain(forward, layout, begin, limit, recompute,
@@ -146,12 +144,6 @@ def TraceStages(stages, inputs, layout, aside_spec=None):
       spec = py_utils.NestedMap(x=spec, aside=aside_spec)
     stage.Trace(spec)
     spec = stage.out_spec
-  wanted = None
-  for k in reversed(range(len(stages))):
-    stage = stages[k]
-    if not stage.gives_states or stage.carries_state or aside_spec is not None:
-      wanted = None
-    wanted = stage.FindGradients(wanted)
 
 
 def LeaveStepSeed(seed):

@@ -15,7 +15,6 @@ from lingvo_gpipe.launcher import quiet
 with quiet.Stderr():
   from absl import app
   from absl import flags
-  from absl import logging
   from lingvo import trainer as lingvo_trainer  # pylint: disable=unused-import
   import lingvo.compat as tf
   from lingvo.core import cluster_factory
@@ -27,7 +26,6 @@ with quiet.Stderr():
   from lingvo_gpipe.launcher import command_line
   from lingvo_gpipe.launcher import launcher_flags
   from lingvo_gpipe.launcher import manager
-  from lingvo_gpipe.launcher import models
   from lingvo_gpipe.launcher import user_errors
 # pylint: enable=g-import-not-at-top
 
@@ -57,14 +55,8 @@ def _CheckLogdir():
     raise user_errors.UserError(f'The directory --logdir={FLAGS.logdir} can\'t be made: {e.message}') from e
 
 
-def _Run(argv):
+def _Run():
   """Does what the flags say; returns the exit code."""
-  if not quiet.LOGS_WANTED:
-    logging.set_verbosity(logging.ERROR)  # absl's app.run sets INFO just before.
-  if FLAGS.list_models:
-    models.List()
-    return 0
-  command_line.CheckArguments(argv[1:])
   _CheckLogdir()
   launcher_flags.ApplyLocalDefaults()
   # As the main program of Lingvo's trainer does it.

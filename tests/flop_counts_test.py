@@ -7,6 +7,7 @@ import pytest
 
 from lingvo_gpipe import called_functions
 from lingvo_gpipe import flop_counts
+from lingvo_gpipe import graph_walk
 from lingvo_gpipe import lingvo_compat
 
 
@@ -32,7 +33,7 @@ def _Gradient(build, *shapes):
       dy = _Input(*y.shape)
       before = len(graph.get_operations())
       gradients = tf.gradients(y, inputs, grad_ys=dy)
-      needed = called_functions.Ancestors(
+      needed = graph_walk.Ancestors(
           [tf.convert_to_tensor(g) for g in gradients if g is not None])
       ops = [op for op in graph.get_operations()[before:] if op in needed]
     flops, uncounted = flop_counts.Count(ops, called_functions.Scope(graph))

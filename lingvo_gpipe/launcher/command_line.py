@@ -7,6 +7,7 @@ from absl import logging
 import lingvo.compat as tf
 
 from lingvo_gpipe.launcher import models
+from lingvo_gpipe.launcher import quiet
 from lingvo_gpipe.launcher import user_errors
 
 FLAGS = flags.FLAGS
@@ -45,7 +46,7 @@ def _ParseTwice(argv):
   return FLAGS(argv)
 
 
-def CheckArguments(rest):
+def _CheckArguments(rest):
   """Raises a UserError where an argument isn't a flag, no model is named or a file of overrides isn't there.
 
   Args:
@@ -63,9 +64,23 @@ def CheckArguments(rest):
 
 
 def Run(command, argv):
-  """Runs `command(argv)`, and tells people's errors without a traceback; returns the exit code."""
+  """Runs a command, and tells people's errors without a traceback.
+
+  Args:
+    command: a function that does what the flags say and returns the exit code; not called for --list_models.
+    argv: what isn't a flag, with the program's name first.
+
+  Returns:
+    The exit code.
+  """
   try:
-    return command(argv)
+    if not quiet.LOGS_WANTED:
+      logging.set_verbosity(logging.ERROR)  # absl's app.run sets INFO just before.
+    if FLAGS.list_models:
+      models.List()
+      return 0
+    _CheckArguments(argv[1:])
+    return command()
   except user_errors.UserError as e:
     user_errors.Print(e, FLAGS.debug)
     # Of what TensorFlow finds wrong with a graph that is thrown away half-used, nobody needs to hear.

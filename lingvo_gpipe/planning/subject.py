@@ -5,11 +5,11 @@ import dataclasses
 from lingvo.core import py_utils
 import numpy as np
 
+from lingvo_gpipe import balance
 from lingvo_gpipe import cost_model
 from lingvo_gpipe import micro_batch
 from lingvo_gpipe import partition
 from lingvo_gpipe import pipelined_task
-from lingvo_gpipe import timed_costs
 from lingvo_gpipe.feature_extraction import ToTuple
 from lingvo_gpipe.launcher import pipelines
 from lingvo_gpipe.launcher import user_errors
@@ -59,8 +59,8 @@ class Subject:
     if not p.layers:
       sizes = [len(partition.Flatten(cell)) for cell in p.cell_tpl]
       self.rule = np.cumsum(sizes)[:-1].tolist()
-    self._inputs = ToTuple(p.input_shapes)
-    first = [s for s in py_utils.Flatten(tuple(map(cost_model.Spec, self._inputs))) if s][0]
+    specs = tuple(map(cost_model.Spec, ToTuple(p.input_shapes)))
+    first = [s for s in py_utils.Flatten(specs) if s][0]
     self.batch = first.shape.as_list()[p.batch_dim]
     self.slots = optimizer_slots.SlotsPerWeight(params.task.train)
     self.schedules = ['gpipe']
@@ -80,14 +80,7 @@ class Subject:
       return self._costs[m]
     if not p.pad_batch:
       micro_batch.Size(self.batch, m)
-    inputs = cost_model.MicroBatch(self._inputs, m, p.batch_dim)
-    if p.cost == 'time':
-      costs = timed_costs.LayerCosts(
-          self.layers, *inputs, shared_weights=p.shared_weights,
-          cache=p.cost_cache)
-    else:
-      costs = cost_model.LayerCosts(
-          self.layers, *inputs, shared_weights=p.shared_weights)
+    costs = balance.MicroBatchCosts(p, self.layers, m)
     self._costs[m] = costs
     return costs
 
