@@ -16,10 +16,10 @@ import functools
 
 import lingvo.compat as tf
 
-from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe import placement
 from lingvo_gpipe import slices
 from lingvo_gpipe.backward_pass import BackwardPass
+from lingvo_gpipe.loop_building import LoopBuilding
 from lingvo_gpipe.stage import Differentiable
 
 RECOMPUTE_MODES = ('always', 'except_last', 'selective', 'never')
@@ -62,7 +62,7 @@ class FillDrain:
         self._limit = limit - 1
     self._kept = None
 
-  @lingvo_compat.GraphLoops()
+  @LoopBuilding()
   def Forward(self):
     """Builds the forward loop.
 
@@ -86,7 +86,7 @@ class FillDrain:
     states, detached, finals, self._kept = self._forward.Finish(carries)
     return states, detached, finals
 
-  @lingvo_compat.GraphLoops()
+  @LoopBuilding()
   def Backward(self, d_outputs, d_finals):
     """Builds the backward loop; not for `never`.
 
@@ -130,7 +130,7 @@ class FillDrain:
           name='backward')
     return backward.Finish(carry)
 
-  @lingvo_compat.GraphLoops()
+  @LoopBuilding()
   def StoredGradients(self, ys, d_ys, xs):
     """Takes the gradients of the forward loop from what it kept; for `never`.
 

@@ -4,6 +4,8 @@ import contextlib
 
 import lingvo.compat as tf
 from lingvo.core import cluster
+from lingvo.core import layers
+from lingvo.core import py_utils
 
 # pylint: disable=g-direct-tensorflow-import
 from tensorflow.python.framework import func_graph
@@ -44,6 +46,34 @@ def GraphLoops():
   finally:
     if switch:
       v1.enable_control_flow_v2()
+
+
+@contextlib.contextmanager
+def FastNorms():
+  """Lingvo's norms of weights and gradients are built of Square, not of Pow, which takes many times as long on CPUs.
+
+  Lingvo writes v**2, and relies on TensorFlow's arithmetic rewriting, which the launcher switches off.
+  """
+  original = py_utils.SumSquared
+  py_utils.SumSquared = lambda tensors: py_utils._TransformAndSum(tensors, tf.square)  # pylint: disable=protected-access
+  try:
+    yield
+  finally:
+    py_utils.SumSquared = original
+
+
+@contextlib.contextmanager
+def FlopsUncounted():
+  """Lingvo's convolutions don't build the two dozen operations that count their FLOPs at run time.
+
+  They build them whether or not a layer has an accumulator for the count, twice or three times in a pipeline.
+  """
+  original = layers.Conv2DFlops
+  layers.Conv2DFlops = lambda *args, **kwargs: 0
+  try:
+    yield
+  finally:
+    layers.Conv2DFlops = original
 
 
 def InFunction(graph):

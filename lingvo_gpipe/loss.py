@@ -12,8 +12,8 @@ import lingvo.compat as tf
 from lingvo.core import py_utils
 
 from lingvo_gpipe import graph_walk
-from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe import placement
+from lingvo_gpipe.loop_building import LoopBuilding
 from lingvo_gpipe.stage import Specs
 
 
@@ -87,7 +87,7 @@ class Loss:
       return d_loss
     return d_loss / self._gradient_scale
 
-  @lingvo_compat.GraphLoops()
+  @LoopBuilding()
   def Totals(self, targets, layout):
     """The weights of the loss's terms for the whole mini-batch.
 

@@ -20,13 +20,13 @@ import functools
 
 import lingvo.compat as tf
 
-from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe import placement
 from lingvo_gpipe.backward_pass import BackwardPass
 from lingvo_gpipe.forward_pass import Visit
+from lingvo_gpipe.loop_building import LoopBuilding
 
 
-@lingvo_compat.GraphLoops()
+@LoopBuilding()
 def OneForwardOneBackward(forward, layout, d_state1, in_flight, recompute):
   """Builds the loop.
 

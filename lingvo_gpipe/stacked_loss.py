@@ -7,17 +7,17 @@ import lingvo.compat as tf
 from lingvo.core import py_utils
 
 from lingvo_gpipe import gradient_link
-from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe import one_f_one_b
 from lingvo_gpipe import slices
 from lingvo_gpipe import stacked_recurrent
 from lingvo_gpipe.backward_pass import Found
 from lingvo_gpipe.backward_pass import Wanted
 from lingvo_gpipe.forward_pass import ForwardPass
+from lingvo_gpipe.loop_building import LoopBuilding
 from lingvo_gpipe.stage import CurrentStepSeed
 
 
-@lingvo_compat.GraphLoops()
+@LoopBuilding()
 def StackedLoss(devices, cell_fns, thetas, inputs, layout, targets, loss,
                 accumulator_layers, recompute, in_flight, first_micro_batch_id,
                 names):

@@ -10,13 +10,13 @@ from lingvo.core import py_utils
 
 from lingvo_gpipe import fill_drain
 from lingvo_gpipe import gradient_link
-from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe import placement
 from lingvo_gpipe import slices
 from lingvo_gpipe.backward_pass import Found
 from lingvo_gpipe.backward_pass import Wanted
 from lingvo_gpipe.fill_drain import RECOMPUTE_MODES
 from lingvo_gpipe.forward_pass import ForwardPass
+from lingvo_gpipe.loop_building import LoopBuilding
 from lingvo_gpipe.stage import CurrentStepSeed
 from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Floats
@@ -24,7 +24,7 @@ from lingvo_gpipe.stage import ReplaceFloats
 from lingvo_gpipe.stage import Stage
 
 
-@lingvo_compat.GraphLoops()
+@LoopBuilding()
 def StackedRecurrent(devices,
                      cell_fns,
                      cell_grads,

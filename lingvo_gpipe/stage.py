@@ -12,6 +12,7 @@ can't be pipelined is refused with its name, not by an error from inside a loop.
 import contextlib
 
 import lingvo.compat as tf
+from lingvo.core import computation_cost
 from lingvo.core import py_utils
 
 from lingvo_gpipe import graph_walk
@@ -113,6 +114,8 @@ class Stage:
     with contextlib.ExitStack() as scopes:
       # An assertion is a string op on the host, and each cell has dozens.
       scopes.enter_context(py_utils.RemoveAssertContext(remove=True))
+      if not self._CountsFlops():
+        scopes.enter_context(lingvo_compat.FlopsUncounted())
       scopes.enter_context(_StepSeed(seed))
       if micro_batch_id is not None:
         scopes.enter_context(py_utils.GlobalStepContext(micro_batch_id))
@@ -193,6 +196,13 @@ class Stage:
   def carries_state(self):
     """Whether a state travels from one micro-batch to the next."""
     return bool(self.state0.Flatten())
+
+  def _CountsFlops(self):
+    """Whether somebody called Lingvo's computation_cost.Prepare on the layer."""
+    if self.accumulators is None:
+      return False
+    return any(key.rpartition('.')[2] in computation_cost.COST_METRICS
+               for key, _ in self.accumulators.accumulators.FlattenItems())
 
   def _RefuseStatefulOps(self, graph):
     for op in graph.get_operations():

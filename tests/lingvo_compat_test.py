@@ -4,6 +4,7 @@ import sys
 
 import lingvo.compat as tf
 from lingvo.core import cluster_factory
+from lingvo.core import py_utils
 import pytest
 
 from lingvo_gpipe import lingvo_compat
@@ -33,6 +34,16 @@ def testLoopsArePartOfTheGraph():
     with lingvo_compat.GraphLoops():
       raise KeyError
   assert tf.compat.v1.control_flow_v2_enabled() == before
+
+
+def testNormsTakeNoPowers():
+  with tf.Graph().as_default() as graph, tf.Session() as sess:
+    values = [tf.constant([3., 4.]), tf.IndexedSlices(tf.constant([[12.]]), tf.constant([0]))]
+    with lingvo_compat.FastNorms():
+      norm = tf.sqrt(py_utils.SumSquared(values))
+      assert sess.run(norm) == 13.
+    assert 'Pow' not in {op.type for op in graph.get_operations()}
+    assert sess.run(tf.sqrt(py_utils.SumSquared(values))) == 13.
 
 
 def testKnowsTheBodyOfAFunction():

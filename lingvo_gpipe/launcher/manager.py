@@ -156,6 +156,8 @@ class RunnerManager(lingvo_trainer.RunnerManager):
       return 0
     print(f'{self._model_name} in {FLAGS.logdir}')
     print(stage_table.Format(trainers[0].model), flush=True)
+    if FLAGS.run_locally and len(all_runners) == 1:
+      trainers[0].TrainAlone()
     with stop_signals.StopSignals(self._Stopping) as signals:
       for runner in all_runners:
         runner.stop_signals = signals
