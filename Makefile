@@ -63,7 +63,7 @@ bench-quick: $(READY)
 	-$(MAKE) $(BENCH_VENV)/ready
 	$(PYTHON) -m benchmarks.run --groups=quick
 
-# Goes on where it stopped with BENCH_ARGS=--resume.
+# Goes on where it stopped with BENCH_ARGS=--resume; a part: BENCH_ARGS="--workloads=transformer --stages=2".
 bench: $(READY)
 	-$(MAKE) $(BENCH_VENV)/ready
 	$(PYTHON) -m benchmarks.run --rounds=3 --steps=2 $(BENCH_ARGS)

@@ -20,11 +20,18 @@ from benchmarks import worker
 _JOB = 'worker'
 
 
+def _Config():
+  """As in one process, but with threads for what arrives while an operator runs: TensorFlow starts one a core."""
+  config = tf_step.SessionConfig(1)
+  config.inter_op_parallelism_threads = 3
+  return config
+
+
 def _Server(task, ports):
   """Starts the TensorFlow server of a task, on that core."""
   worker.Pin(task, 1)
   cluster = tf.train.ClusterSpec({_JOB: [f'localhost:{port}' for port in ports]})
-  return tf.distribute.Server(cluster, _JOB, task, config=tf_step.SessionConfig(1))
+  return tf.distribute.Server(cluster, _JOB, task, config=_Config())
 
 
 def _FreePorts(count):
@@ -62,7 +69,7 @@ class _Trainer(worker.Trainer):
     self._server = _Server(0, ports)
     for peer in self._peers:
       peer.Ready()
-    self._run = step.Start(self._server.target, tf_step.SessionConfig(1))
+    self._run = step.Start(self._server.target, _Config())
 
   def Step(self):
     return float(self._run()[0])

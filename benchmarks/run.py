@@ -1,6 +1,7 @@
 """Measures this project beside its peers: a table, and a list of JSON objects.
 
   python -m benchmarks.run --groups=quick
+  python -m benchmarks.run --workloads=transformer,resnet50 --stages=2 --micro_batches=8
 
 Each implementation is a process of its own that stays alive; they take turns, round after round, so that a machine
 whose speed drifts is as unkind to one as to the other. (While they start, two work at a time; build_time.py times the
@@ -29,6 +30,10 @@ _WHICH = flags.DEFINE_enum(
     'groups', 'all', list(_GROUPS),
     'quick: the residual blocks with 2 stages and 8 micro-batches. all: every workload and size. grpc: a process a '
     'stage.')
+_WORKLOADS = flags.DEFINE_list('workloads', None, 'Only these workloads. Default: all of the groups.')
+_STAGES = flags.DEFINE_multi_integer('stages', None, 'Only this number of stages; may be given more than once.')
+_MICRO_BATCHES = flags.DEFINE_multi_integer(
+    'micro_batches', None, 'Only this number of micro-batches; may be given more than once.')
 _ROUNDS = flags.DEFINE_integer('rounds', 6, 'How often each implementation has its turn.', lower_bound=1)
 _STEPS = flags.DEFINE_integer('steps', 3, 'How many steps a turn has, at most.', lower_bound=1)
 _TURN_SECONDS = flags.DEFINE_float('turn_seconds', 3., 'A turn has fewer steps where they would take longer than this.')
@@ -53,6 +58,14 @@ def _Key(entry):
   return entry['workload'], entry['stages'], entry['micro_batches']
 
 
+def _Groups():
+  """The groups that the flags choose."""
+  for group in _GROUPS[_WHICH.value]():
+    wanted = zip(_Key(group[-1]._asdict()), (_WORKLOADS.value, _STAGES.value, _MICRO_BATCHES.value))
+    if all(chosen is None or value in chosen for value, chosen in wanted):
+      yield group
+
+
 def Main(argv):
   del argv
   output = pathlib.Path(_OUTPUT.value)
@@ -61,7 +74,7 @@ def Main(argv):
   entries = json.loads(output.read_text()) if _RESUME.value and output.exists() else []
   done = {_Key(e) for e in entries if e['impl'] != 'none'}
   ok = True
-  for group in _GROUPS[_WHICH.value]():
+  for group in _Groups():
     if _Key(group[-1]._asdict()) in done:
       continue
     measurements, absent = measure.MeasureGroup(

@@ -8,6 +8,7 @@ from lingvo.core import py_utils
 from benchmarks import workloads
 from lingvo_gpipe.layers import image_layers
 from lingvo_gpipe.layers import resnet
+from lingvo_gpipe.layers import transformer
 
 
 class ResidualBlock(base_layer.BaseLayer):
@@ -34,7 +35,10 @@ class ResidualBlock(base_layer.BaseLayer):
 
 
 class DecoderLayer(batch_major_attention.TransformerDecoderLayer):
-  """Lingvo's decoder layer with one input, which it also attends to as the source; [batch, time, dim]."""
+  """Lingvo's decoder layer with one input, which it also attends to as the source; [batch, time, dim].
+
+  Its products are on matrices of all tokens (layers/transformer.py), for whoever runs it.
+  """
 
   def FProp(self, theta, inputs):
     paddings = tf.zeros(inputs.shape[:2])
@@ -59,7 +63,10 @@ def Layers(workload):
     p = DecoderLayer.Params().Set(
         name=f'layer_{i}', input_dim=dim, output_dim=dim, num_heads=workloads.NUM_HEADS)
     p.tr_atten_tpl.hidden_dim = dim
-    p.tr_fflayer_tpl.hidden_dim = workloads.HIDDEN_DIM
+    p.tr_atten_tpl.atten_tpl.proj_tpl = transformer.HeadsProjectionLayer.Params()
+    p.tr_fflayer_tpl = transformer.FeedForwardLayer.Params().Set(hidden_dim=workloads.HIDDEN_DIM)
+    for tpl in (p.tr_atten_tpl, p.tr_fflayer_tpl):
+      tpl.ln_tpl = transformer.LayerNorm()
     layers.append(p)
   return layers
 

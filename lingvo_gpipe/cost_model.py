@@ -21,6 +21,7 @@ from lingvo_gpipe import called_functions
 from lingvo_gpipe import flop_counts
 from lingvo_gpipe import kept_results
 from lingvo_gpipe import layer_graph
+from lingvo_gpipe import layer_kinds
 from lingvo_gpipe import live_bytes
 from lingvo_gpipe import metadata
 from lingvo_gpipe.feature_extraction import ToTuple
@@ -167,27 +168,15 @@ def InSequence(layers, *inputs, shared_weights=None):
   """
   shared = _Shared(layers, shared_weights or {})
   inputs = tuple(map(Spec, inputs))
-  known = []  # (number, inputs, borrowed weights, LayerCost).
+  known = layer_kinds.Kinds()
   for i, p in enumerate(layers):
     borrowed = shared.get(p.name, {})
-    for first, *given, cost in known:
-      if given == [inputs, borrowed] and _SameButName(p, layers[first]):
-        break
-    else:
-      first = i
-      cost = _Trace(p, inputs, borrowed)
-      known.append((i, inputs, borrowed, cost))
+    found = known.Get(p, inputs, borrowed)
+    if found is None:
+      found = known.Add((i, _Trace(p, inputs, borrowed)), p, inputs, borrowed)
+    first, cost = found
     yield first, inputs, borrowed, dataclasses.replace(cost, name=p.name)
     inputs = ToTuple(cost.outputs)
-
-
-def _SameButName(p, q):
-  """Whether two params differ in nothing but their name."""
-  if p.cls is not q.cls:
-    return False
-  ours, theirs = dict(p.IterParams()), dict(q.IterParams())
-  return ours.keys() == theirs.keys() and all(
-      key == 'name' or value == theirs[key] for key, value in ours.items())
 
 
 def _Shared(layers, shared_weights):

@@ -108,16 +108,14 @@ def Peak(graph, scope):
   order = [op for op in graph.forward if op.type != 'Placeholder']
   end_of_forward = len(order) - 1
   order += graph.backward
-  ends = {key: len(order) for key in inputs}
-  ends.update({key: len(order) for key in _Storages(graph.input_gradients)})
+  ends = {key: len(order) for key in _Storages(graph.input_gradients)}
   for key in _Storages(outputs):
     ends.setdefault(key, end_of_forward)
-  excluded = _Storages(graph.weights)
   start = sum(Bytes(s, scope) for s in inputs.values())
-  return start + _Peak(order, scope, ends, excluded, set(inputs))
+  return start + _Peak(order, scope, ends, set())
 
 
-def _Peak(order, scope, ends, excluded, live):
+def _Peak(order, scope, ends, excluded):
   """The most bytes that operators hold at once.
 
   Args:
@@ -125,8 +123,7 @@ def _Peak(order, scope, ends, excluded, live):
     scope: The called_functions.Scope of their graph.
     ends: {name of a storage: the index in order of the last use that isn't by an
       operator in order}.
-    excluded: Names of storages that aren't counted.
-    live: Names of storages that live at the start, and are counted elsewhere.
+    excluded: Names of storages that are counted elsewhere.
 
   Returns:
     A number.
@@ -145,7 +142,7 @@ def _Peak(order, scope, ends, excluded, live):
     dying = [key for key in _Storages(op.inputs) if ends[key] == i]
     made = {} if op.type in _ALIASES or op.type == 'Const' else {
         x.name: Bytes(x, scope) for x in op.outputs
-        if x.name not in excluded and x.name not in live
+        if x.name not in excluded
     }
     new = sum(made.values())
     if op.type in _IN_PLACE and any(sizes.get(key) == new for key in dying):
@@ -167,6 +164,6 @@ def _InnerPeak(op, scope):
   return max([0] + [
       _Peak(call.body.operators, call.body, {},
             set(_Storages(list(call.body.graph.inputs) +
-                          list(call.body.graph.outputs))), set())
+                          list(call.body.graph.outputs))))
       for call in scope.Calls(op)
   ])

@@ -38,7 +38,7 @@ def Partition(costs,
       are 1.
     boundary_bytes: The bytes of each layer's input, for the first two rules;
       None: all are equal.
-    memory: What fits, a cuts.Memory, for the first two rules, or None.
+    memory: What fits, a best_cut.Memory, for the first two rules, or None.
 
   Returns:
     A list of num_stages (start, end) pairs; none is empty.
@@ -46,7 +46,7 @@ def Partition(costs,
   Raises:
     ValueError: num_stages isn't a positive integer, there are more stages than
       layers, or the rule can't be followed.
-    cuts.MemoryLimitError: no cut fits into the memory; a ValueError.
+    best_cut.MemoryLimitError: no cut fits into the memory; a ValueError.
   """
   n = len(costs)
   if not isinstance(num_stages, (int, np.integer)) or num_stages < 1:
@@ -77,16 +77,34 @@ def Flatten(params):
       replaced by what they hold.
 
   Returns:
-    A list of copies of params.
+    A list of params: those given, and in place of repeated ones, params named
+    block_000, block_001, ..., that share what is nested in `block`.
   """
   if isinstance(params, (list, tuple)):
     return [q for p in params for q in Flatten(p)]
   if not issubclass(params.cls, _SEQUENCES) or getattr(
       params, 'act_fetch_layers', None) or getattr(params, 'num_act_inputs', 0):
-    return [params.Copy()]
-  return [
-      q for _ in range(getattr(params, 'repeat', 1)) for q in Flatten(params.sub)
+    return [params]
+  layers = Flatten(params.sub)
+  times = getattr(params, 'repeat', 1)
+  if times == 1:
+    return layers
+  repeated = [
+      _Renamed(p, [p.name and f'{p.name}_{i:03d}' for i in range(times)])
+      for p in layers
   ]
+  return [q for one_of_each in zip(*repeated) for q in one_of_each]
+
+
+def _Renamed(params, names):
+  """Params like these with each of the names, a list.
+
+  What is nested in them is shared, not copied: copying a Transformer layer's
+  params takes milliseconds, and there may be thousands.
+  """
+  values = dict(params.IterParams())
+  blank = params.Copy().Set(**dict.fromkeys(values))
+  return [blank.Copy().Set(**dict(values, name=name)) for name in names]
 
 
 def NamedLayers(params):
@@ -96,15 +114,18 @@ def NamedLayers(params):
     params: As Flatten takes it.
 
   Returns:
-    A list of params. Repeated layers are named by their place, which doesn't
-    depend on the cut.
+    A list of params. Where a name is missing or there twice, all are named by
+    their place, which doesn't depend on the cut: cell_000, cell_001, ...
   """
   layers = Flatten(params)
   names = [p.name for p in layers]
-  if not all(names) or len(set(names)) < len(names):
-    for i, p in enumerate(layers):
-      p.name = 'cell_%03d' % i
-  return layers
+  if all(names) and len(set(names)) == len(names):
+    return layers
+  return _NamedByPlace(layers)
+
+
+def _NamedByPlace(layers):
+  return [_Renamed(p, ['cell_%03d' % i])[0] for i, p in enumerate(layers)]
 
 
 def Costs(layers, *inputs):
@@ -174,29 +195,27 @@ def PartitionSequentialLayers(params, num_partitions, *shapes):
   Raises:
     ValueError: more stages than layers, or a layer that Costs can't tell.
   """
-  layers = Flatten(params)
-  for i, p in enumerate(layers):
-    p.name = 'cell_%03d' % i
+  # They are the caller's, who may change one of them.
+  layers = [p.Copy() for p in _NamedByPlace(Flatten(params))]
   costs = Costs(layers, *shapes)
-  stages = Stages(layers, costs, num_partitions)
+  cut = Partition(costs, num_partitions)
+  stages = Stages(layers, cut)
   tf.logging.info('Partition: %s', [
       '%s: %d layers, cost %.3g' % (s.name, len(s.sub), c)
-      for s, c in zip(stages, StageCosts(costs, stages))
+      for s, c in zip(stages, StageCosts(costs, cut))
   ])
   return stages
 
 
-def Stages(layers, costs, num_stages, rule='min_max'):
-  """FeatureExtractionLayer params d0, d1, ... of the layers, by Partition."""
+def Stages(layers, cut):
+  """FeatureExtractionLayer params d0, d1, ... of the layers, cut by Partition."""
   return [
       FeatureExtractionLayer.Params().Set(
           name='d%d' % i, sub=layers[start:end], variables_in_parent_scope=True)
-      for i, (start, end) in enumerate(
-          Partition(costs, num_stages, rule))
+      for i, (start, end) in enumerate(cut)
   ]
 
 
-def StageCosts(costs, stages):
-  """The cost of each of the stages (as Stages gives them), a list."""
-  costs = iter(costs)
-  return [sum(next(costs) for _ in stage.sub) for stage in stages]
+def StageCosts(costs, cut):
+  """The cost of each stage of a cut, a list."""
+  return [sum(costs[start:end]) for start, end in cut]

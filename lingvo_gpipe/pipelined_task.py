@@ -4,9 +4,11 @@ import lingvo.compat as tf
 from lingvo.core import base_model
 from lingvo.core import py_utils
 
+from lingvo_gpipe import cost_model
 from lingvo_gpipe import loss
 from lingvo_gpipe import loss_scaling
 from lingvo_gpipe import pipelining_layer
+from lingvo_gpipe.feature_extraction import ToTuple
 
 
 class PipelinedTask(base_model.BaseTask):
@@ -119,3 +121,44 @@ class PipelinedTask(base_model.BaseTask):
         *predictions.inputs, terms=terms,
         gradient_scale=loss_scaling.ScaleOf(self))
     return metrics, {}
+
+  def Inference(self):
+    """What an exported model takes and gives (export.py).
+
+    Here: what the pipeline does, for any batch size. Inputs are named `input`,
+    or `input_0` and so on, and outputs likewise. A subclass gives them names of
+    its own, leaves out what only the loss needs, or decodes.
+
+    Returns:
+      {'default': (outputs, inputs)}, two dicts of tensors and placeholders by
+      name, as Lingvo's tasks return it.
+
+    Raises:
+      ValueError: p.pipeline.input_shapes isn't set.
+    """
+    p = self.params.pipeline
+    if not p.input_shapes:
+      raise ValueError(
+          f'{self.params.name}: input_shapes of the pipeline {p.name} is not '
+          'set, so what an exported model takes is not known. Set it, such as '
+          '[[batch, height, width, channels]], or define Inference in '
+          f'{type(self).__name__}.')
+
+    def Placeholder(spec):
+      shape = spec.shape.as_list()
+      shape[p.batch_dim] = None
+      return tf.placeholder(spec.dtype, shape)
+
+    specs = tuple(map(cost_model.Spec, ToTuple(p.input_shapes)))
+    inputs = py_utils.Transform(lambda s: s and Placeholder(s), specs)
+    outputs = self.pipeline.FProp(self.theta.pipeline, *inputs)
+    return {'default': (_Named('output', outputs), _Named('input', inputs))}
+
+
+def _Named(name, tensors):
+  """A NestedMap of the tensors in some structure, numbered if there are several."""
+  tensors = [x for x in py_utils.Flatten(tensors) if x is not None]
+  if len(tensors) == 1:
+    return py_utils.NestedMap({name: tensors[0]})
+  return py_utils.NestedMap(
+      {f'{name}_{i}': x for i, x in enumerate(tensors)})

@@ -148,16 +148,17 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     layers = partition.NamedLayers(p.layers)
     try:
       costs = balance.LayerCosts(p, layers, self.cluster)
-      cells = partition.Stages(layers, costs, p.num_stages, p.partition)
+      cut = partition.Partition(costs, p.num_stages, p.partition)
+      best = cut if p.partition == 'min_max' else partition.Partition(
+          costs, p.num_stages)
     except ValueError as e:
       raise ValueError(f'{p.name}: {e}') from e
-    self._costs = partition.StageCosts(costs, cells)
-    if p.input_shapes is not None:
-      best = partition.Stages(layers, costs, p.num_stages)
+    self._costs = partition.StageCosts(costs, cut)
+    if p.input_shapes is not None and p.num_stages > 1:
       self._imbalance = (
           cuts.Imbalance(self._costs),
           cuts.Imbalance(partition.StageCosts(costs, best)))
-    return cells
+    return partition.Stages(layers, cut)
 
   @property
   def stages(self):

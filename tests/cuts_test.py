@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from lingvo_gpipe import best_cut
 from lingvo_gpipe import cuts
 
 
@@ -48,7 +49,7 @@ def _Memory(layer_bytes, boundary_bytes, limits):
   """Stages hold what they need for their layers and, once, their input."""
   total = np.concatenate([[0], np.cumsum(layer_bytes)])
   boundary = np.append(boundary_bytes, 0)
-  return cuts.Memory(
+  return best_cut.Memory(
       lambda starts, ends: total[ends] - total[starts],
       lambda starts, ends: boundary[starts], [1] * len(limits), limits)
 
@@ -75,7 +76,7 @@ def testMinMaxIsTheBestOfAllCuts(problem):
     assert stages in fitting
     assert _Score(problem, stages) == min(_Score(problem, s) for s in fitting)
     return
-  with pytest.raises(cuts.MemoryLimitError, match='smallest limit') as caught:
+  with pytest.raises(best_cut.MemoryLimitError, match='smallest limit') as caught:
     _Cut(cuts.MinMax, problem)
   limits = problem[-1]
   scale = min(

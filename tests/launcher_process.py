@@ -3,6 +3,7 @@
 TensorFlow takes seconds to import; a dozen commands would make that a minute.
 """
 import collections
+import importlib
 import json
 import os
 import subprocess
@@ -34,11 +35,11 @@ class LauncherProcess:
         [sys.executable, os.path.abspath(__file__)], cwd=folder, env=Environment(), stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True)
 
-  def Run(self, *args):
-    """Runs the launcher with the given flags; returns its Result."""
+  def Run(self, *args, command='trainer'):
+    """Runs the launcher, or another command, with the given flags; returns its Result."""
     with tempfile.TemporaryDirectory() as folder:
       paths = [os.path.join(folder, name) for name in ('out', 'err')]
-      self._process.stdin.write(json.dumps([args, paths]) + '\n')
+      self._process.stdin.write(json.dumps([command, args, paths]) + '\n')
       self._process.stdin.flush()
       code = json.loads(self._process.stdout.readline())
       texts = []
@@ -56,15 +57,15 @@ def _Serve():
   """Runs commands from stdin, one a line, until it ends."""
   sys.path[0] = os.getcwd()  # As `python -m` has it; not the folder of this file.
   sys.argv = ['lingvo_gpipe_trainer']
-  from lingvo_gpipe import trainer  # pylint: disable=g-import-not-at-top
+  import lingvo_gpipe.trainer  # pylint: disable=g-import-not-at-top,unused-import
   for line in sys.stdin:
-    args, paths = json.loads(line)
+    command, args, paths = json.loads(line)
     child = os.fork()
     if not child:
       for descriptor, path in zip((1, 2), paths):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY), descriptor)
-      sys.argv = sys.orig_argv = ['lingvo_gpipe_trainer'] + args
-      trainer.main_cli()
+      sys.argv = sys.orig_argv = [f'lingvo_gpipe_{command}'] + args
+      importlib.import_module(f'lingvo_gpipe.{command}').main_cli()
     _, status = os.waitpid(child, 0)
     print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)
 

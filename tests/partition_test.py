@@ -11,6 +11,7 @@ import pytest
 
 import lingvo_gpipe
 from lingvo_gpipe import partition
+from lingvo_gpipe.layers import residual_block
 from tests import toy_layers
 
 
@@ -42,7 +43,7 @@ def testFlattensSequencesAndRepeats():
   cell = lingvo_gpipe.FeatureExtractionLayer.Params().Set(
       name='cell', sub=[seq, _Dense('c')])
   assert [p.name for p in partition.Flatten([cell, _Dense('d')])] == [
-      'a', 'b', 'a', 'b', 'c', 'd']
+      'a_000', 'b_000', 'a_001', 'b_001', 'c', 'd']
 
 
 def testPartitionSequentialLayers():
@@ -53,14 +54,33 @@ def testPartitionSequentialLayers():
       ['cell_000'], ['cell_001', 'cell_002']]
 
 
-def testRepeatedLayersInAPipelineAreNamedByPlace():
+def testRepeatedLayersOfAPipeline():
   seq = builder_layers.SequentialLayer.Params().Set(
       name='seq', repeat=3, sub=[_Dense('a')])
   with tf.Graph().as_default():
     net = lingvo_gpipe.PipeliningLayer.Params().Set(
         name='p', layers=[seq], num_stages=3).Instantiate()
   assert [s.layers for s in net.stages] == [
-      ['cell_000'], ['cell_001'], ['cell_002']]
+      ['a_000'], ['a_001'], ['a_002']]
+
+
+@pytest.mark.parametrize('names', [['a', 'b', 'a'], ['', 'b', 'c']])
+def testWithoutNamesThatTellThemApartTheyAreNamedByPlace(names):
+  layers = [_Dense(name) for name in names]
+  assert [p.name for p in partition.NamedLayers(layers)] == [
+      'cell_000', 'cell_001', 'cell_002']
+  assert [p.name for p in layers] == names  # The caller's are as they were.
+
+
+def testTheLayersOfAPartitionAreTheCallersOwn():
+  block = residual_block.ResidualBlock.Params().Set(
+      name='a', input_dim=4, dim=4)
+  seq = builder_layers.SequentialLayer.Params().Set(
+      name='seq', repeat=2, sub=[block])
+  first, second = lingvo_gpipe.PartitionSequentialLayers(
+      seq, 2, tshape.Shape([2, 8, 8, 4]))
+  first.sub[0].norm_tpl.decay = .5
+  assert second.sub[0].norm_tpl.decay != .5 and block.norm_tpl.decay != .5
 
 
 def testCostsComeFromTheShapes():

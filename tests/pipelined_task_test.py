@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lingvo_gpipe import pipelined_task
+from lingvo_gpipe.layers import language_model
 from tests import toy_layers
 
 _BATCH, _DIM, _M = 8, 4, 4
@@ -144,6 +145,38 @@ def testMissingTermIsRefused(devices):
   with tf.Graph().as_default(), devices.Cluster(2), pytest.raises(
       ValueError, match='loss, ones, size; balance is missing'):
     _Build(p, _REAL)
+
+
+def testInferenceIsThePipelineForAnyBatch(devices):
+  p = _Params(2)
+  with tf.Graph().as_default(), devices.Cluster(2, do_eval=True), pytest.raises(
+      ValueError, match='input_shapes of the pipeline pipeline is not set'):
+    p.Instantiate().Inference()
+  graph = tf.Graph()
+  with graph.as_default(), devices.Cluster(1, do_eval=True):
+    task = _Params(1, input_shapes=[[_BATCH, _DIM]]).Instantiate()
+    outputs, inputs = task.Inference()['default']
+    assert list(outputs) == ['output'] and list(inputs) == ['input']
+    assert inputs.input.shape.as_list() == [None, _DIM]
+    expected = task.pipeline.FProp(task.theta.pipeline, inputs.input)
+    init = tf.global_variables_initializer()
+  with devices.Session(graph, 1) as session:
+    session.run(init)
+    out, expected = session.run(
+        [outputs.output, expected], {inputs.input: np.ones([3, _DIM])})
+  assert out.any()
+  np.testing.assert_array_equal(out, expected)
+
+
+def testInferenceNamesWhatIsSeveral(devices):
+  tokens = tf.TensorSpec([_BATCH, 5], tf.int32)
+  with tf.Graph().as_default(), devices.Cluster(1, do_eval=True):
+    p = _Params(1, input_shapes=[tokens] * 3 + [None])
+    p.pipeline.layers = language_model.LanguageModelLayers(7, 1, 4, 8, 1)
+    outputs, inputs = p.Instantiate().Inference()['default']
+  assert {k: (x.shape.as_list(), x.dtype.name) for k, x in inputs.items()} == {
+      f'input_{i}': ([None, 5], 'int32') for i in range(3)}
+  assert list(outputs) == ['output']
 
 
 if __name__ == '__main__':

@@ -142,9 +142,13 @@ def testRefusals(launcher, tmp_path, flags, message):
 
 
 def testListModels(launcher):
-  result = launcher.Run('--list_models')
-  assert result.code == 0
-  assert re.search(r'^model_registry\.image\.resnet\.ResNetDigits +\w', result.out, re.MULTILINE)
+  result = launcher.Run('--list_models', '--model=my_models.Nope')
+  assert result.code == 0 and not result.err, result
+  rows = {line.split()[0]: line.split()[1:5] for line in result.out.splitlines()}
+  assert rows['model_registry.image.resnet.ResNetDigits'] == ['687,274', 'Digits', '1', '4']
+  assert rows['model_registry.lm.transformer.TransformerL1663'] == ['83,876,914,432', 'PackedText', '1', '32']
+  assert rows['model_registry.mt.transformer.Multilingual6B'] == ['6,040,979,968', 'ParallelText', '16', '32']
+  assert rows['my_models.Small'] == ['658', 'Points', '1', '4']
 
 
 def testLingvosModes(launcher, tmp_path):

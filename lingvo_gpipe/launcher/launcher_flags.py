@@ -1,6 +1,8 @@
 """The launcher's own flags, and its defaults for Lingvo's."""
 from absl import flags
 
+from lingvo_gpipe import fill_drain
+
 FLAGS = flags.FLAGS
 
 flags.DEFINE_integer(
@@ -14,7 +16,7 @@ flags.DEFINE_string(
     'such as gpu:0,gpu:2. Stages that are a multiple of the devices take them in turns (interleaved stages, which wait '
     'less). Default: GPUs where there are enough, else virtual CPU devices.')
 flags.DEFINE_enum(
-    'recompute', None, ['always', 'except_last', 'selective', 'never'],
+    'recompute', None, list(fill_drain.RECOMPUTE_MODES),
     'What the backward pass recomputes of the stages\' forward pass: all of it, all but the last micro-batch\'s, all '
     'but products with weights (matrix products, convolutions), nothing. In this order it takes more memory and less '
     'work. Default: the model\'s own.')

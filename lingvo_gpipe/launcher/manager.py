@@ -10,6 +10,7 @@ import lingvo.compat as tf
 from lingvo.core import py_utils
 
 from lingvo_gpipe import lingvo_compat
+from lingvo_gpipe.launcher import checkpoint_jobs
 from lingvo_gpipe.launcher import launcher_flags
 from lingvo_gpipe.launcher import models
 from lingvo_gpipe.launcher import pipelines
@@ -42,11 +43,11 @@ class RunnerManager(lingvo_trainer.RunnerManager):
 
   @property
   def Evaler(self):
-    return super().Evaler if py_utils.IsEagerMode() else runners.Evaler
+    return super().Evaler if py_utils.IsEagerMode() else checkpoint_jobs.Evaler
 
   @property
   def Decoder(self):
-    return super().Decoder if py_utils.IsEagerMode() else runners.Decoder
+    return super().Decoder if py_utils.IsEagerMode() else checkpoint_jobs.Decoder
 
   def GetParamsForDataset(self, job_name, dataset_name):
     params = super().GetParamsForDataset(job_name, dataset_name)

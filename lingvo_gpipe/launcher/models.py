@@ -2,10 +2,8 @@
 import contextlib
 import difflib
 import importlib
-import inspect
 import io
 import pkgutil
-import re
 import sys
 
 from lingvo import model_imports
@@ -41,35 +39,25 @@ def Import(name):
     UserError: there is no such model, or its module can't be imported.
   """
   module = name.rpartition('.')[0]
-  if module:
-    try:
-      with _ImportsUnannounced():
-        model_imports.ImportParams(name, require_success=False)
-    except Exception as e:  # pylint: disable=broad-except
-      # Whatever a module of the user's raises as it is imported is for the user.
-      raise user_errors.UserError(
-          f'{module}, the module of --model={name}, can\'t be imported: {type(e).__name__}: {e} (--debug shows where)'
-      ) from e
+  try:
+    _ImportModule(name)
+  except Exception as e:  # pylint: disable=broad-except
+    # Whatever a module of the user's raises as it is imported is for the user.
+    raise user_errors.UserError(
+        f'{module}, the module of --model={name}, can\'t be imported: {type(e).__name__}: {e} (--debug shows where)'
+    ) from e
   if name in lingvo_compat.RegisteredModels():
     return
-  found = sorted(_ImportRegistry())
+  if hasattr(sys.modules.get(module), name.rpartition('.')[2]):
+    raise user_errors.UserError(
+        f'{name} is there, but not registered as a model. Put @model_registry.RegisterSingleTaskModel (from lingvo '
+        'import model_registry) before the class.')
+  found = sorted(ImportAll())
   similar = _Similar(name, found)
   hint = (f'Did you mean {" or ".join(similar)}?' if similar else
           f'A model of one\'s own is named by its module, which Python must find from here, and its class: '
           f'my_module.MyModel.')
   raise user_errors.UserError(f'There is no model {name}. {hint} --list_models lists the models.')
-
-
-def List(stream=None):
-  """Prints the registered models, one a line, each with the first line of its docstring.
-
-  Args:
-    stream: a text file; stdout by default.
-  """
-  models = _ImportRegistry(report=sys.stderr)
-  width = max(map(len, models), default=0)
-  for name in sorted(models):
-    print(f'{name:{width}}  {_Summary(models[name])}'.rstrip(), file=stream or sys.stdout)
 
 
 def HasDataset(name, dataset):
@@ -91,22 +79,44 @@ def HasDataset(name, dataset):
   return hasattr(cls, dataset)
 
 
-def _ImportRegistry(report=None):
-  """Imports all of model_registry; returns {name: class} of all models registered so far."""
+def ImportAll(report=lambda module, error: None, name=None):
+  """Imports all of model_registry.
+
+  Args:
+    report: (module's name, exception) -> None: is told of each module that can't be imported. It must not hide the
+      models of the others.
+    name: a model whose module is imported too, or None.
+
+  Returns:
+    {name: class} of all models registered so far.
+  """
+  for module in _RegistryModules():
+    try:
+      importlib.import_module(module)
+    except Exception as e:  # pylint: disable=broad-except
+      report(module, e)
+  try:
+    _ImportModule(name or '')
+  except Exception as e:  # pylint: disable=broad-except
+    report(name.rpartition('.')[0], e)
+  return lingvo_compat.RegisteredModels()
+
+
+def _RegistryModules():
+  """Returns the names of the modules in model_registry."""
   try:
     package = importlib.import_module(_PACKAGE)
   except ImportError:
-    return lingvo_compat.RegisteredModels()
-  for module in pkgutil.walk_packages(package.__path__, _PACKAGE + '.', onerror=lambda _: None):
-    if module.name.endswith('_test'):
-      continue
-    try:
-      importlib.import_module(module.name)
-    except Exception as e:  # pylint: disable=broad-except
-      # One broken module must not hide the models of the others.
-      if report:
-        print(f'{module.name} can\'t be imported: {type(e).__name__}: {e}', file=report)
-  return lingvo_compat.RegisteredModels()
+    return []
+  modules = pkgutil.walk_packages(package.__path__, _PACKAGE + '.', onerror=lambda _: None)
+  return [m.name for m in modules if not m.name.endswith('_test')]
+
+
+def _ImportModule(name):
+  """Imports the module of a model, if Python finds it and the name has one."""
+  if '.' in name:
+    with _ImportsUnannounced():
+      model_imports.ImportParams(name, require_success=False)
 
 
 def _Similar(name, names):
@@ -116,9 +126,3 @@ def _Similar(name, names):
   close = difflib.get_close_matches(name.rpartition('.')[2].lower(), set(last_parts.values()), n=3, cutoff=0.6)
   similar += [n for part in close for n in names if last_parts[n] == part and n not in similar]
   return similar[:3]
-
-
-def _Summary(registered):
-  """Returns the first line of the docstring of a registered model; its wrapper's own says nothing."""
-  doc = inspect.cleandoc(registered.__mro__[1].__doc__ or '')
-  return re.split(r'\n', doc, maxsplit=1)[0]

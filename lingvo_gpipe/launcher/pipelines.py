@@ -7,14 +7,18 @@ from lingvo_gpipe.launcher import user_errors
 
 
 def FindParams(params):
-  """Returns the params of each PipeliningLayer in a tree of params, each once."""
+  """Returns the params of each PipeliningLayer in a tree of params, each once.
+
+  What is inside of one isn't looked at: there may be thousands of layers.
+  """
   found = []
 
   def Enter(unused_key, value):
-    if isinstance(value, hyperparams.InstantiableParams) and isinstance(value.cls, type) and issubclass(
-        value.cls, pipelining_layer.PipeliningLayer) and not any(value is f for f in found):
+    is_pipeline = isinstance(value, hyperparams.InstantiableParams) and isinstance(value.cls, type) and issubclass(
+        value.cls, pipelining_layer.PipeliningLayer)
+    if is_pipeline and not any(value is f for f in found):
       found.append(value)
-    return True
+    return not is_pipeline
 
   params.Visit(lambda key, value: None, Enter)
   return found

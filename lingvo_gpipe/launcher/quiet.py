@@ -39,3 +39,11 @@ def Stderr():
       sys.stderr.flush()
       os.dup2(stderr, 2)
       os.close(stderr)
+
+
+def UnusedGraphs():
+  """From here on, nobody hears of what TensorFlow finds wrong with a graph that is thrown away half-used."""
+  from absl import logging  # pylint: disable=g-import-not-at-top
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+  logging.set_verbosity(logging.FATAL)
+  tf.get_logger().setLevel('CRITICAL')

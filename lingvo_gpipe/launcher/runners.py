@@ -14,6 +14,7 @@ import lingvo.compat as tf
 from lingvo.core import py_utils
 from tensorflow.core.protobuf import rewriter_config_pb2
 
+from lingvo_gpipe import checkpoint
 from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe.launcher import metrics_log
 from lingvo_gpipe.launcher import progress
@@ -21,10 +22,6 @@ from lingvo_gpipe.launcher import stage_devices
 from lingvo_gpipe.launcher import user_errors
 
 FLAGS = flags.FLAGS
-# How metrics are printed.
-_FORMATS = {'accuracy': '.3f', 'exact_match': '.3f', 'corpus_bleu': '.3f', 'bits_per_byte': '.2f'}
-# Where there is one of these, it says enough.
-_HEADLINES = ('accuracy', 'bits_per_byte')
 
 
 class _OnStageDevices:
@@ -49,7 +46,7 @@ class _OnStageDevices:
     return tf.Session(self._tf_master, graph=graph, config=config)
 
 
-class _Stoppable(_OnStageDevices):
+class Stoppable(_OnStageDevices):
   """A runner that stops on a signal, and on an error when it runs locally.
 
   Attributes:
@@ -89,11 +86,11 @@ class _Stoppable(_OnStageDevices):
     return error
 
 
-class Controller(_Stoppable, runners.Controller):
+class Controller(Stoppable, runners.Controller):
   """Saves the checkpoints, where the trainer doesn't."""
 
 
-class Trainer(_Stoppable, runners.Trainer):
+class Trainer(Stoppable, runners.Trainer):
   """Trains, and tells about it.
 
   Attributes:
@@ -120,7 +117,9 @@ class Trainer(_Stoppable, runners.Trainer):
 
   def _Loop(self):
     self._loop_thread = threading.get_ident()
-    self._CheckCheckpoint()
+    path = tf.train.latest_checkpoint(self._train_dir)
+    if path:
+      CheckCheckpoint(path, self._graph, 'Give another --logdir to start anew.')
     super()._Loop()
 
   def _SummarizeValue(self, steps, tag, value, writer=None):
@@ -160,32 +159,11 @@ class Trainer(_Stoppable, runners.Trainer):
     if not (path and path.endswith(f'-{step:08d}')):
       self._checkpointer.Save(sess, step, sync=True)
 
-  def _CheckCheckpoint(self):
-    """Refuses a checkpoint of another model, which Lingvo would load where only the shapes differ.
-
-    Raises:
-      UserError: the checkpoint lacks a variable of the model, or has it in another shape.
-    """
-    path = tf.train.latest_checkpoint(self._train_dir)
-    if not path:
-      return
-    saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    with self._graph.as_default():
-      variables = tf.global_variables()
-    for variable in variables:
-      name, shape = variable.op.name, variable.shape
-      if name.startswith('async_ckpt/'):
-        continue  # What Lingvo copies a variable to, to save it in the background.
-      if name not in saved or not shape.is_compatible_with(saved[name]):
-        raise user_errors.UserError(
-            f'The checkpoint {path} is not of this model: the variable {name} is {saved.get(name, "missing")} in the '
-            f'checkpoint and {shape.as_list()} in the model. Give another --logdir to start anew.')
-
   def _Explained(self, error):
     if self._progress:
       self._progress.Close()
     message = getattr(error, 'message', None) or str(error)
-    data = _ExplainedByData(self._model.tasks, error)
+    data = ExplainedByData(self._model.tasks, error)
     if data:
       text = data
     elif isinstance(error, tf.errors.OutOfRangeError):
@@ -202,7 +180,28 @@ class Trainer(_Stoppable, runners.Trainer):
     return user_errors.UserError(f'Training stopped after step {self.last_step}. {text}')
 
 
-def _ExplainedByData(tasks, error):
+def CheckCheckpoint(path, graph, what_to_do):
+  """Refuses a checkpoint of another model, which Lingvo would load where only the shapes differ.
+
+  Args:
+    path: the checkpoint's path.
+    graph: the model's graph.
+    what_to_do: a sentence.
+
+  Raises:
+    UserError: the checkpoint lacks a variable of the model, or has it in another shape.
+  """
+  with graph.as_default():
+    shapes = {
+        v.op.name: v.shape for v in tf.global_variables()
+        if not v.op.name.startswith('async_ckpt/')}  # What Lingvo copies a variable to, to save it in the background.
+  try:
+    checkpoint.Check(path, shapes)
+  except ValueError as e:
+    raise user_errors.UserError(f'{e} {what_to_do}') from e
+
+
+def ExplainedByData(tasks, error):
   """Returns what an input generator says of an error that came up while it read its data; None if none did."""
   if not isinstance(error, tf.errors.OpError):
     return None
@@ -214,51 +213,3 @@ def _LineWith(message, pattern):
   """Returns the first line of a text in which a pattern occurs, or else its first line."""
   lines = message.strip().splitlines() or ['']
   return next((line for line in lines if re.search(pattern, line)), lines[0]).strip()
-
-
-class _Reporting(_OnStageDevices):
-  """A runner that prints the metrics of a checkpoint.
-
-  Attributes:
-    at_end: whether this is what ends a training run, where the step need not be named.
-  """
-  at_end = False
-
-  def _WriteSummaries(self, summary_writer, job_name, global_step, summaries, text_filename=None):
-    super()._WriteSummaries(summary_writer, job_name, global_step, summaries, text_filename)
-    metrics = {
-        value.tag: value.simple_value for summary in summaries.values() for value in summary.value
-        if value.HasField('simple_value')}
-    self._Print(int(global_step), metrics)
-
-  def _Print(self, step, metrics):
-    """Prints the metric that says enough where there is one, else every metric."""
-    dataset = self._job_name.partition('_')[2]
-    headlines = {name: metrics[name] for name in _HEADLINES if name in metrics}
-    for name, value in sorted((headlines or metrics).items()):
-      if name in ('num_samples_in_batch', 'total_samples', 'examples/sec'):
-        continue
-      text = format(value, _FORMATS.get(name, '.6g'))
-      print(f'{"" if self.at_end else f"step {step}: "}{dataset} {name.replace("_", " ")}: {text}', flush=True)
-
-
-class Evaler(_Reporting, runners.Evaler):
-  """Evaluates, and prints the metrics."""
-
-  def EvalLatestCheckpoint(self, last_path=None):
-    try:
-      super().EvalLatestCheckpoint(last_path)
-    except tf.errors.OpError as e:
-      text = _ExplainedByData([self._task], e)
-      if not text:
-        raise
-      raise user_errors.UserError(f'Evaluation stopped. {text}') from e
-
-  @property
-  def task_decodes(self):
-    """Whether the task can be decoded, too."""
-    return bool(self._model.GetTask(self._model_task_name).CreateDecoderMetrics())
-
-
-class Decoder(_Reporting, runners.Decoder):
-  """Decodes, and prints the metrics."""

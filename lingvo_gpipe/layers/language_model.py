@@ -23,7 +23,8 @@ def LanguageModelLayers(vocab_size, num_layers, dim, hidden_dim, num_heads,
       then needs shared_weights=TIED_WEIGHTS.
 
   Returns:
-    A list of layer params: embedding, layer_000, ..., softmax. The first takes
+    A list of layer params: embedding, layer, softmax. In a pipeline the second,
+    transformer.Repeated, becomes layer_000, layer_001, ... The first takes
     (ids, segment_ids, positions, labels), ints [batch, time]. The last returns
     each token's loss, float32 [batch, time], or, where labels is None, the
     logits [batch, time, vocab_size].
@@ -34,13 +35,10 @@ def LanguageModelLayers(vocab_size, num_layers, dim, hidden_dim, num_heads,
   embedding = token_layers.TokenEmbedding.Params().Set(
       name='embedding', vocab_size=vocab_size, dim=dim,
       dropout_prob=dropout_prob)
-  # Copied, as making it anew takes several times as long.
-  block = transformer.BlockParams(
-      transformer.TransformerLayer, 'layer', dim, hidden_dim, num_heads,
-      dropout_prob)
-  blocks = [
-      block.Copy().Set(name=f'layer_{i:03d}') for i in range(num_layers)
-  ]
+  blocks = transformer.Repeated(
+      transformer.BlockParams(
+          transformer.TransformerLayer, 'layer', dim, hidden_dim, num_heads,
+          dropout_prob), num_layers)
   softmax = token_layers.TokenSoftmax.Params().Set(
       name='softmax', input_dim=dim, vocab_size=vocab_size, tied=tied)
-  return [embedding, *blocks, softmax]
+  return [embedding, blocks, softmax]

@@ -19,6 +19,7 @@ Translation' (arXiv 1906.01787).
 
 import lingvo.compat as tf
 from lingvo.core import batch_major_attention
+from lingvo.core import builder_layers
 from lingvo.core import layers
 from lingvo.core import layers_with_attention
 from lingvo.core import py_utils
@@ -108,6 +109,23 @@ def BlockParams(cls, name, dim, hidden_dim, num_heads, dropout_prob=0.0):
   for tpl in (p.tr_atten_tpl, p.tr_fflayer_tpl):
     tpl.ln_tpl = LayerNorm()
   return p
+
+
+def Repeated(block, times):
+  """Params of equal layers in sequence.
+
+  A thousand layers are then one to read, copy and override. A pipeline takes
+  them apart, as NAME_000, NAME_001, ... (partition.Flatten); a single one has
+  that name from the start.
+
+  Args:
+    block: The layer's params.
+    times: How many layers there are.
+  """
+  if times == 1:
+    return block.Copy().Set(name=f'{block.name}_000')
+  return builder_layers.SequentialLayer.Params().Set(
+      name=block.name, repeat=times, sub=[block])
 
 
 def LayerNorm():

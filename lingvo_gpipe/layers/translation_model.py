@@ -39,10 +39,11 @@ def TranslationLayers(vocab_size, num_layers, dim, hidden_dim, num_heads,
       divided by the number of layers (the paper's section 5, for deep models).
 
   Returns:
-    A list of layer params: source_embedding, encoder_000, ...,
-    target_embedding, decoder_000, ..., softmax (seq2seq.py). The first takes
-    the source's ids, segment ids and positions, and the target's ids, segment
-    ids, positions and labels, all ints [batch, time].
+    A list of layer params: source_embedding, encoder, target_embedding,
+    decoder, softmax (seq2seq.py). In a pipeline encoder and decoder,
+    transformer.Repeated, become encoder_000, ..., and decoder_000, ... The
+    first takes the source's ids, segment ids and positions, and the target's
+    ids, segment ids, positions and labels, all ints [batch, time].
 
   Raises:
     ValueError: the heads don't divide dim or atten_dim.
@@ -56,26 +57,22 @@ def TranslationLayers(vocab_size, num_layers, dim, hidden_dim, num_heads,
         f'{atten_dim} evenly. Choose a number that divides it.')
 
   def Blocks(cls, name, **kwargs):
-    blocks = []
-    for i in range(num_layers):
-      p = transformer.BlockParams(cls, f'{name}_{i:03d}', dim, hidden_dim,
-                                  num_heads, dropout_prob).Set(**kwargs)
-      p.tr_atten_tpl.hidden_dim = atten_dim
-      if scale_feed_forward:
-        p.tr_fflayer_tpl.params_init = py_utils.WeightInit.Xavier(
-            1.0 / num_layers)
-      blocks.append(p)
-    return blocks
+    p = transformer.BlockParams(
+        cls, name, dim, hidden_dim, num_heads, dropout_prob).Set(**kwargs)
+    p.tr_atten_tpl.hidden_dim = atten_dim
+    if scale_feed_forward:
+      p.tr_fflayer_tpl.params_init = py_utils.WeightInit.Xavier(1.0 / num_layers)
+    return transformer.Repeated(p, num_layers)
 
   embedding = dict(vocab_size=vocab_size, dim=dim, dropout_prob=dropout_prob)
   return [
       token_layers.TokenEmbedding.Params().Set(
           name='source_embedding', **embedding),
-      *Blocks(transformer.TransformerLayer, 'encoder', mask_self_atten=False),
+      Blocks(transformer.TransformerLayer, 'encoder', mask_self_atten=False),
       seq2seq.TargetEmbedding.Params().Set(
           name='target_embedding', tied='target_embedding.w' in shared_weights,
           **embedding),
-      *Blocks(seq2seq.DecoderLayer, 'decoder'),
+      Blocks(seq2seq.DecoderLayer, 'decoder'),
       seq2seq.TargetSoftmax.Params().Set(
           name='softmax', input_dim=dim, vocab_size=vocab_size,
           tied='softmax.w' in shared_weights,

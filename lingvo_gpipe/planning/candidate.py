@@ -6,6 +6,7 @@ from typing import List, Optional, Sequence
 
 import numpy as np
 
+from lingvo_gpipe import best_cut
 from lingvo_gpipe import cuts
 from lingvo_gpipe import partition
 from lingvo_gpipe import schedule as schedule_lib
@@ -76,7 +77,7 @@ class Plan:
   examples_per_second: float
   bubble: float
   imbalance: float  # Of the stages' times, see cuts.Imbalance.
-  no_fit: Optional[cuts.MemoryLimitError] = None  # Where no cut fits.
+  no_fit: Optional[best_cut.MemoryLimitError] = None  # Where no cut fits.
 
   @property
   def fits(self):
@@ -111,6 +112,7 @@ class Planner:
     self._rule = rule
     self.Make = functools.lru_cache(maxsize=None)(self._Make)
     self.Memory = functools.lru_cache(maxsize=None)(self._Memory)
+    self._MostInFlight = functools.lru_cache(maxsize=None)(self._CountInFlight)
 
   def _Make(self, choice):
     """The Plan of a choice.
@@ -136,7 +138,7 @@ class Planner:
     try:
       stages = partition.Partition(
           memory=stage_memory.Limited(devices.memory), **arguments)
-    except cuts.MemoryLimitError as e:
+    except best_cut.MemoryLimitError as e:
       no_fit = e
       stages = partition.Partition(**arguments)
     speeds = _Speeds(costs, devices)
@@ -171,11 +173,15 @@ class Planner:
     m = choice.num_micro_batches
     in_flight, joined = [m] * choice.num_stages, m
     if choice.schedule == '1f1b':
-      work = schedule_lib.OneForwardOneBackward(
-          choice.num_stages, m, in_flight=self._in_flight)
-      in_flight, joined = schedule_lib.MostInFlight(work), 0
+      in_flight, joined = self._MostInFlight(choice.num_stages, m), 0
     return memory_lib.StageMemory(
         self._costs_at(m), choice.recompute, self._slots, in_flight, joined)
+
+  def _CountInFlight(self, num_stages, num_micro_batches):
+    """The most micro-batches that each stage holds with 1f1b."""
+    return schedule_lib.MostInFlight(
+        schedule_lib.OneForwardOneBackward(
+            num_stages, num_micro_batches, in_flight=self._in_flight))
 
   def _Clock(self, choice, stages, transfer):
     """The schedule of the stages, a list of Work."""

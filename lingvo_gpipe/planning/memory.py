@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from lingvo_gpipe import cuts
+from lingvo_gpipe import best_cut
 
 # Bytes on a device: of the weights, the sums of their gradients, what the
 # optimizer keeps for them, and activations with their gradients.
@@ -50,7 +50,7 @@ class StageMemory:
     self._peaks = _RangeMaximum(kept[:-1] + peak)
 
   def Limited(self, limits):
-    """What stages need, for those who cut: a cuts.Memory.
+    """What stages need, for those who cut: a best_cut.Memory.
 
     Args:
       limits: The bytes of each stage's device.
@@ -60,7 +60,7 @@ class StageMemory:
       weights = self._weights[ends] - self._weights[starts]
       return weights * (2 + self._slots) + self._Passing(starts, ends)
 
-    return cuts.Memory(Fixed, self._Held, self._in_flight, limits)
+    return best_cut.Memory(Fixed, self._Held, self._in_flight, limits)
 
   def Of(self, k, start, end):
     """The Memory of stage k, if it holds the layers start..end."""

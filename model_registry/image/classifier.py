@@ -74,6 +74,21 @@ class PipelinedClassifier(pipelined_task.PipelinedTask):
     metrics['num_samples_in_batch'] = (num_samples, tf.constant(1.0))
     return metrics, per_example
 
+  def Inference(self):
+    """An exported model takes images as the input generator gives them.
+
+    Returns:
+      As the parent's. In: `image`, float32 [batch, height, width, channels].
+      Out: `logits` and `probs`, float32 [batch, num_classes], and `prediction`,
+      the likeliest class, int64 [batch].
+    """
+    outputs, inputs = super().Inference()['default']
+    logits = tf.cast(outputs.output, tf.float32)
+    outputs = py_utils.NestedMap(
+        logits=logits, probs=tf.nn.softmax(logits),
+        prediction=tf.argmax(logits, -1))
+    return {'default': (outputs, py_utils.NestedMap(image=inputs.input))}
+
   def PerExampleLoss(self, logits, labels):
     """Cross-entropy with the (in training, smoothed) labels, in nats.
 

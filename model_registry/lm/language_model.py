@@ -47,3 +47,19 @@ class LanguageModel(pipelined_task.PipelinedTask):
         'log_pplx': (loss, num_tokens),
         'bits_per_byte': (bits, num_bytes),
     }
+
+  def Inference(self):
+    """An exported model says how likely each token is to follow.
+
+    Returns:
+      As the parent's. In: `ids`, int32 [batch, time]; a row is one text, from
+      sos on, and after its end there may be anything. Out: `logits` and
+      `log_probs`, float32 [batch, time, vocab_size], of the token after each.
+    """
+    ids = tf.placeholder(tf.int32, [None, None])
+    positions = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+    logits = self.pipeline.FProp(
+        self.theta.pipeline, ids, tf.ones_like(ids), positions, None)
+    outputs = py_utils.NestedMap(
+        logits=logits, log_probs=tf.nn.log_softmax(logits))
+    return {'default': (outputs, py_utils.NestedMap(ids=ids))}

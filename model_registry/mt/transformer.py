@@ -178,7 +178,7 @@ class Multilingual(ParallelText):
 
 @lingvo_model_registry.RegisterSingleTaskModel
 class Multilingual400M(Multilingual):
-  """T(6, 8192, 16) of the paper, 409M parameters: one device."""
+  """T(6, 8192, 16) of the paper, 408M parameters: one device."""
   NUM_LAYERS = 6
   HIDDEN_DIM = 8192
   NUM_HEADS = 16

@@ -81,13 +81,8 @@ class Translator(pipelined_task.PipelinedTask):
       `decoded`, `decoded_lengths`, all without sos and eos; and `weights`,
       float32 [batch], 0 for what fills the batch up.
     """
-    p = self.params
     src, tgt = input_batch.src, input_batch.tgt
-    words = self.input.Vocabulary()
-    decoded, decoded_lengths = greedy_decoding.GreedyDecode(
-        layers_in_sequence.LayersInSequence(self.pipeline, theta.pipeline), src,
-        p.decoder_max_length or self.input.params.bucket_upper_bound[-1],
-        words.sos, words.eos)
+    decoded, decoded_lengths = self._Translate(theta, src)
 
     def _Lengths(segment_ids):
       return tf.maximum(tf.reduce_sum(segment_ids, 1) - 1, 0)
@@ -97,6 +92,35 @@ class Translator(pipelined_task.PipelinedTask):
         target=tgt.labels, target_lengths=_Lengths(tgt.segment_ids),
         decoded=decoded, decoded_lengths=decoded_lengths,
         weights=_IsPair(input_batch))
+
+  def Inference(self):
+    """An exported model translates greedily.
+
+    Returns:
+      As the parent's. In: `source`, int32 [batch, time], ids that end with eos;
+      `source_lengths`, int32 [batch], eos included; what is behind may be
+      anything. Out: `decoded`, int32 [batch, longest], and `decoded_lengths`,
+      int32 [batch], without eos.
+    """
+    source = tf.placeholder(tf.int32, [None, None])
+    lengths = tf.placeholder(tf.int32, [None])
+    positions = tf.range(tf.shape(source)[1])
+    real = tf.cast(positions < lengths[:, None], tf.int32)
+    decoded, decoded_lengths = self._Translate(
+        self.theta, py_utils.NestedMap(
+            ids=source * real, segment_ids=real, positions=positions * real))
+    return {'default': (
+        py_utils.NestedMap(decoded=decoded, decoded_lengths=decoded_lengths),
+        py_utils.NestedMap(source=source, source_lengths=lengths))}
+
+  def _Translate(self, theta, source):
+    """See greedy_decoding.GreedyDecode."""
+    words = self.input.Vocabulary()
+    longest = (self.params.decoder_max_length or
+               self.input.params.bucket_upper_bound[-1])
+    return greedy_decoding.GreedyDecode(
+        layers_in_sequence.LayersInSequence(self.pipeline, theta.pipeline),
+        source, longest, words.sos, words.eos)
 
   def CreateDecoderMetrics(self):
     """Of the decoder job: exact matches, and BLEU where it is wanted."""

@@ -1,5 +1,4 @@
 """Tests for finding registered models."""
-import io
 import sys
 import textwrap
 
@@ -25,6 +24,10 @@ _MODULE = textwrap.dedent('''
 
       def Train(self):
         return None
+
+
+    class NotRegistered(base_model_params.SingleTaskModelParams):
+      pass
 
 
     @model_registry.RegisterSingleTaskModel
@@ -57,6 +60,7 @@ def testImportsQuietly(module, capfd):
     ('Lists', 'Did you mean {}.Lists'),
     ('model_registry.image.resnet.ResNetDigit', 'Did you mean model_registry.image.resnet.ResNetDigits'),
     ('qqq.zzz', 'named by its module'),
+    ('{}.NotRegistered', '{}.NotRegistered is there, but not registered as a model. Put @model_registry.Reg'),
     ('broken_module_.Model', "can't be imported: ModuleNotFoundError: No module named 'not_there_at_all'"),
 ])
 def testUnknown(module, name, message):
@@ -66,14 +70,19 @@ def testUnknown(module, name, message):
   assert message.format(module) in str(caught.value)
 
 
-def testList(module):
-  models.Import(f'{module}.Trains')
-  out = io.StringIO()
-  models.List(out)
-  lines = dict(line.partition('  ')[::2] for line in out.getvalue().splitlines())
-  assert list(lines) == sorted(lines)
-  assert lines[f'{module}.Trains'].strip() == 'Says what it is.'
-  assert 'model_registry.image.resnet.ResNetDigits' in lines
+def testImportAll(module):
+  failed = []
+  found = models.ImportAll(lambda *args: failed.append(args), f'{module}.Nope')
+  assert not failed
+  assert f'{module}.Trains' in found and 'model_registry.image.resnet.ResNetDigits' in found
+
+
+def testWhatCannotBeImportedDoesNotHideTheOthers(module):
+  failed = {}
+  found = models.ImportAll(failed.__setitem__, 'broken_module_.Nope')
+  assert list(failed) == ['broken_module_'] and 'not_there_at_all' in str(failed['broken_module_'])
+  assert 'model_registry.image.resnet.ResNetDigits' in found
+  assert models.ImportAll(failed.__setitem__) == found
 
 
 def testHasDataset(module):

@@ -32,6 +32,13 @@ def testFindParams():
   assert pipelines.NumStages(layers.FCLayer.Params()) == 1
 
 
+def testAPipelineInsideOfAnotherIsItsOwnBusiness():
+  inner = _Pipeline(num_stages=5)
+  outer = _Pipeline(num_stages=2, layers=[inner])
+  pipelines.Configure(outer, 'a.Model', num_stages=3)
+  assert (outer.num_stages, inner.num_stages) == (3, 5)
+
+
 def testNumStagesOfCells():
   assert pipelines.NumStages(_Pipeline(cell_tpl=[layers.FCLayer.Params() for _ in range(4)])) == 4
 

@@ -5,6 +5,7 @@ from lingvo.core import base_input_generator
 from lingvo.core import base_model
 from lingvo.core import base_model_params
 from lingvo.core import layers
+from lingvo.core import metrics
 from lingvo.core import optimizer
 from lingvo.core import py_utils
 from lingvo.core import schedule
@@ -145,3 +146,28 @@ class Wider(Small):
     p.pipeline.layers[2].output_dim = 20
     p.pipeline.layers[3].input_dim = 20
     return p
+
+
+class Decoder(Classifier):
+  """Its decoding says how often it is right, too."""
+
+  def DecodeWithTheta(self, theta, input_batch):
+    predictions = self.ComputePredictions(theta, input_batch)
+    return py_utils.NestedMap(right=tf.equal(tf.argmax(predictions, axis=-1), input_batch.label))
+
+  def CreateDecoderMetrics(self):
+    return {name: metrics.AverageMetric() for name in ('num_samples_in_batch', 'accuracy')}
+
+  def PostProcessDecodeOut(self, decode_out_dict, decode_metrics_dict):
+    right = decode_out_dict.right
+    decode_metrics_dict['num_samples_in_batch'].Update(len(right))
+    decode_metrics_dict['accuracy'].Update(right.mean(), len(right))
+    return [(str(i), str(r)) for i, r in enumerate(right)]
+
+
+@model_registry.RegisterSingleTaskModel
+class Decodes(Small):
+  """Its task can be decoded."""
+
+  def Task(self):
+    return super().Task().Set(cls=Decoder)

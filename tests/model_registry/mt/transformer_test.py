@@ -1,43 +1,26 @@
 """The registered sizes are the papers'."""
 
-import functools
 import sys
 
-import lingvo.compat as tf
 import numpy as np
 import pytest
 
-from lingvo_gpipe.layers import translation_model
+from lingvo_gpipe import partition
+from lingvo_gpipe.launcher import parameter_count
 from model_registry.mt import transformer
 
 
+_COUNT = parameter_count.ParameterCount()
+
+
 def _NumParams(model):
-  """The number of parameters, with no weight allocated."""
-  sizes = dict(_LayerSizes(
-      model.VOCAB_SIZE, model.DIM, model.HIDDEN_DIM, model.NUM_HEADS,
-      model.ATTEN_DIM, tuple(sorted(model.SHARED_WEIGHTS.items()))))
-  blocks = sizes.pop('encoder_000') + sizes.pop('decoder_000')
-  return model.NUM_LAYERS * blocks + sum(sizes.values())
-
-
-@functools.lru_cache(maxsize=None)
-def _LayerSizes(vocab_size, dim, hidden_dim, num_heads, atten_dim, shared):
-  """{layer: number of parameters} with one layer in each stack."""
-  layers = translation_model.TranslationLayers(
-      vocab_size, 1, dim, hidden_dim, num_heads, atten_dim,
-      shared_weights=dict(shared))
-  with tf.Graph().as_default():
-    return {
-        p.name: sum(
-            int(np.prod(v.shape)) for v in p.Instantiate().vars.Flatten())
-        for p in layers
-    }
+  return _COUNT.Of(model().Task())
 
 
 # The paper's T(L, H, A), what it says they have, and what they have here: the
 # paper gives one or two digits, and not which embeddings are shared.
 @pytest.mark.parametrize('model, size, published, found', [
-    (transformer.Multilingual400M, (6, 8192, 16), 400e6, 408.6e6),
+    (transformer.Multilingual400M, (6, 8192, 16), 400e6, 408e6),
     (transformer.Multilingual1300MWide, (12, 16384, 32), 1.3e9, 1239e6),
     (transformer.Multilingual1300MDeep, (24, 8192, 16), 1.3e9, 1240e6),
     (transformer.Multilingual3B, (32, 16384, 32), 3e9, 3088e6),
@@ -59,7 +42,9 @@ def testSizesOfAttentionIsAllYouNeed(model, published):
 def testInputsFitTheModel():
   for model in (transformer.TransformerBase, transformer.Multilingual400M):
     p, task = model().Train(), model().Task()
-    names = [layer.name for layer in task.pipeline.layers]
+    names = [
+        layer.name for layer in partition.NamedLayers(task.pipeline.layers)
+    ]
     assert names[1:7] == [f'encoder_00{i}' for i in range(model.NUM_LAYERS)]
     assert names[8:14] == [f'decoder_00{i}' for i in range(model.NUM_LAYERS)]
     assert p.vocab_size == task.pipeline.layers[0].vocab_size
