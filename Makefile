@@ -20,7 +20,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # The PyTorch peers of the benchmarks.
 BENCH_VENV := .venv-bench
 
-.PHONY: help setup train train-lm train-mt test test-all test-current bench bench-quick bench-grpc bench-memory bench-build bench-trainer lock
+.PHONY: help setup train train-lm train-mt test test-all test-current bench bench-quick bench-grpc bench-memory bench-build bench-trainer bench-plan lock
 
 help:
 	@echo "make setup         the virtual environment alone (GPU=1: with TensorFlow's CUDA libraries)"
@@ -31,6 +31,7 @@ help:
 	@echo "make test-all      runs the slow tests too"
 	@echo "make test-current  runs the tests on the newest stack in a Debian 13 folder, for older systems (as root)"
 	@echo "make bench-quick   measures this project beside its peers, a few minutes; make bench: everything, an hour or two"
+	@echo "make bench-plan    holds what plans say against this machine, and writes docs/plan.md"
 	@echo "make bench-grpc, bench-memory, bench-build, bench-trainer  measure a process a stage, memory, how long graphs"
 	@echo "                   take to build, and the trainer beside its bare step"
 	@echo "make lock          pins the packages in requirements/ anew"
@@ -80,6 +81,10 @@ bench-build: $(READY)
 
 bench-trainer: $(READY)
 	$(PYTHON) -m benchmarks.trainer_speed
+
+bench-plan: $(READY)
+	$(PYTHON) -m benchmarks.plan_reality
+	$(PYTHON) -m benchmarks.plan_document
 
 lock: $(READY)
 	tools/lock.sh $(VENV)/bin/uv

@@ -26,6 +26,26 @@ class Failed(Exception):
   """A worker failed; the text says how."""
 
 
+@contextlib.contextmanager
+def OnCore(place):
+  """Processes that are started inside keep to one core.
+
+  Args:
+    place: The core's place among those that this process may use.
+
+  Raises:
+    Failed: there are not so many.
+  """
+  cores = os.sched_getaffinity(0)
+  if place >= len(cores):
+    raise Failed(f'{place + 1} cores are needed, but there are {len(cores)}')
+  os.sched_setaffinity(0, {sorted(cores)[place]})
+  try:
+    yield
+  finally:
+    os.sched_setaffinity(0, cores)
+
+
 class Worker:
   """A worker process that is kept alive.
 

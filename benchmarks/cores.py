@@ -7,7 +7,6 @@ bandwidth, power or a host, K busy cores do less than K times the work of one. E
 sequence on a core of its own, in turns alone and at once.
 """
 
-import os
 import statistics
 
 from absl import app
@@ -21,19 +20,6 @@ _ROUNDS = flags.DEFINE_integer('rounds', 8, 'How often.', lower_bound=1)
 _STEPS = flags.DEFINE_integer('steps', 5, 'How many steps a turn has.', lower_bound=1)
 
 
-def _StartOnOwnCores(case, count):
-  """Starts so many workers of a case, which keep to the first core that they may use."""
-  cores = sorted(os.sched_getaffinity(0))
-  if len(cores) < count:
-    raise app.UsageError(f'--cores={count}, but there are {len(cores)}.')
-  workers = []
-  for core in cores[:count]:
-    os.sched_setaffinity(0, {core})
-    workers.append(client.Start(case))
-  os.sched_setaffinity(0, cores)
-  return workers
-
-
 def _Turn(workers):
   """The median time of a step while these workers all run."""
   for worker in workers:
@@ -44,7 +30,10 @@ def _Turn(workers):
 def Main(argv):
   del argv
   case = cases.Group('residual', 2, 8)[0]
-  workers = _StartOnOwnCores(case, _CORES.value)
+  workers = []
+  for core in range(_CORES.value):
+    with client.OnCore(core):
+      workers.append(client.Start(case))
   try:
     for worker in workers:
       worker.Ready()

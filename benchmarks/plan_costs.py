@@ -1,4 +1,4 @@
-"""Measures what a workload's layers cost, alone on one core, and prints it as JSON.
+"""Measures what a workload's layers cost on one core, and prints it as JSON.
 
   python -m benchmarks.plan_costs residual 8
 """

@@ -7,6 +7,7 @@ micro_batches, boundaries, predicted and measured (seconds, or bytes). An idle m
 take four minutes. plan_document.py makes a page of them.
 """
 
+import dataclasses
 import json
 import pathlib
 import statistics
@@ -25,7 +26,7 @@ from lingvo_gpipe.planning import candidate
 
 _OUTPUT = flags.DEFINE_string('output', 'build/plan.json', 'The file to write. What it has of the other kind is kept.')
 _KIND = flags.DEFINE_enum('kind', 'all', ['all', 'time', 'memory'], 'What to measure.')
-_ROUNDS = flags.DEFINE_integer('rounds', 3, 'How often each case has its turn.', lower_bound=1)
+_ROUNDS = flags.DEFINE_integer('rounds', 3, 'How often layers are timed, and then each case has its turn.', lower_bound=1)
 
 _STAGES = 2
 # A process without activations to speak of: its memory is that of TensorFlow and its graph.
@@ -59,11 +60,27 @@ def MemoryCases():
 
 
 def Costs(workload, micro_batches):
-  """The LayerCosts of a workload, measured in a process of its own."""
-  done = subprocess.run(
-      [sys.executable, '-m', 'benchmarks.plan_costs', workload, str(micro_batches)], check=True, stdout=subprocess.PIPE,
-      stderr=subprocess.DEVNULL, text=True)
-  return [cost_model.LayerCost(**c) for c in json.loads(done.stdout.splitlines()[-1])]
+  """The LayerCosts of a workload, measured by a process on each core at once, as cores are busy in a pipeline too.
+
+  Their means count.
+  """
+  processes = []
+  for core in range(_STAGES):
+    with client.OnCore(core):
+      processes.append(subprocess.Popen(
+          [sys.executable, '-m', 'benchmarks.plan_costs', workload, str(micro_batches)], stdout=subprocess.PIPE,
+          stderr=subprocess.DEVNULL, text=True))
+  answers = []
+  for process in processes:
+    out, _ = process.communicate()
+    if process.returncode:
+      raise client.Failed(f'The costs of {workload} could not be measured: code {process.returncode}')
+    answers.append([cost_model.LayerCost(**c) for c in json.loads(out.splitlines()[-1])])
+  return [
+      dataclasses.replace(
+          layer[0], **{name: statistics.mean(getattr(c, name) for c in layer)
+                       for name in ('forward_seconds', 'backward_seconds')}) for layer in zip(*answers)
+  ]
 
 
 def Plan(case, costs):
@@ -82,16 +99,24 @@ def _Result(kind, case, plan, predicted, measured):
 
 
 def MeasureTimes():
-  """A dict for each of TimeCases."""
+  """A dict for each of TimeCases, with medians of rounds.
+
+  In each round layers are timed and then the steps, so that a machine whose speed drifts is as unkind to one as to the
+  other.
+  """
   wanted = TimeCases()
-  before = {m: Costs('residual', m) for m in sorted({c.micro_batches for c in wanted})}
-  measurements, absent = measure.MeasureGroup(wanted, _ROUNDS.value, 5, 2., client.Start)
-  if absent:
-    raise client.Failed(f'These could not be measured: {absent}')
+  rounds = []
+  for _ in range(_ROUNDS.value):
+    costs = {m: Costs('residual', m) for m in sorted({c.micro_batches for c in wanted})}
+    measurements, absent = measure.MeasureGroup(wanted, 1, 5, 2., client.Start)
+    if absent:
+      raise client.Failed(f'These could not be measured: {absent}')
+    plans = [Plan(m.case, costs[m.case.micro_batches]) for m in measurements]
+    rounds.append([(p, p.step_seconds, m.StepSeconds()) for p, m in zip(plans, measurements)])
   results = []
-  for m in measurements:
-    plan = Plan(m.case, before[m.case.micro_batches])
-    results.append(_Result('time', m.case, plan, plan.step_seconds, m.StepSeconds()))
+  for case, found in zip(wanted, zip(*rounds)):
+    plans, predicted, measured = zip(*found)
+    results.append(_Result('time', case, plans[0], statistics.median(predicted), statistics.median(measured)))
   return results
 
 
