@@ -56,15 +56,17 @@ def _Measure(wanted, output):
   return peaks, ok
 
 
-def _Lines(axes, wanted, peaks, x):
-  """A line for each implementation and mode; x: the case's place on the axis."""
+def _Lines(axes, wanted, peaks, x, colors):
+  """A line for each implementation and mode; x: the case's place on the axis; colors: {label: color}."""
   lines = {}
   for case in wanted:
     if case in peaks:
       lines.setdefault(cases.Label(case), []).append((x(case), peaks[case]))
   for label, points in lines.items():
-    style = '--' if label.startswith(('lingvo', 'none')) else '-'
-    axes.plot(*zip(*points), style, marker='o', markersize=4, label=_NAMES.get(label, label))
+    style = '--' if label in _NAMES else '-'
+    # Of ours, the label names the implementation first.
+    name = _NAMES.get(label, label.removeprefix('gpipe ').replace(' ', ', '))
+    axes.plot(*zip(*points), style, color=colors[label], marker='o', markersize=4, label=name)
   axes.set_xticks(sorted({x(case) for case in wanted}))
   axes.set_ylim(bottom=0)
   axes.set_ylabel('peak memory of the process, MB')
@@ -76,11 +78,13 @@ _NAMES = {'none gpipe never': 'no pipeline', 'lingvo gpipe always': 'lingvo.core
 
 
 def _Draw(by_depth, by_micro_batches, peaks, path):
+  labels = dict.fromkeys(map(cases.Label, by_depth + by_micro_batches))
+  colors = {label: f'C{i}' for i, label in enumerate(labels)}
   figure, axes = plt.subplots(1, 2, figsize=(11, 4.5))
-  _Lines(axes[0], by_depth, peaks, lambda case: workloads.Get(case.workload).num_layers)
+  _Lines(axes[0], by_depth, peaks, lambda case: workloads.Get(case.workload).num_layers, colors)
   axes[0].set_xlabel('residual blocks')
   axes[0].set_title('2 stages, 16 micro-batches, batch 512', fontsize=10, loc='left')
-  _Lines(axes[1], by_micro_batches, peaks, lambda case: case.micro_batches)
+  _Lines(axes[1], by_micro_batches, peaks, lambda case: case.micro_batches, colors)
   axes[1].set_xlabel('micro-batches of 8 examples')
   axes[1].set_title('2 stages, 16 residual blocks', fontsize=10, loc='left')
   axes[0].legend(fontsize=8, frameon=False)
