@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 
+from benchmarks import worker
+
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TIMEOUT = 300.
 _ENVIRONMENT = {
@@ -34,12 +36,10 @@ def OnCore(place):
     place: The core's place among those that this process may use.
 
   Raises:
-    Failed: there are not so many.
+    RuntimeError: there are not so many.
   """
   cores = os.sched_getaffinity(0)
-  if place >= len(cores):
-    raise Failed(f'{place + 1} cores are needed, but there are {len(cores)}')
-  os.sched_setaffinity(0, {sorted(cores)[place]})
+  worker.Pin(place, 1)
   try:
     yield
   finally:

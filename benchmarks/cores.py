@@ -31,10 +31,10 @@ def Main(argv):
   del argv
   case = cases.Group('residual', 2, 8)[0]
   workers = []
-  for core in range(_CORES.value):
-    with client.OnCore(core):
-      workers.append(client.Start(case))
   try:
+    for core in range(_CORES.value):
+      with client.OnCore(core):
+        workers.append(client.Start(case))
     for worker in workers:
       worker.Ready()
     alone, at_once = [], []

@@ -16,7 +16,8 @@ _OUTPUT = flags.DEFINE_string('output', 'docs/plan.md', 'The page to write.')
 
 _DATA_NOTE = {
     'time': 'Residual blocks of benchmarks/, batch 64, two stages on virtual CPU devices with a core each, all cases '
-            'in turns. Each layer was timed on one core, while the other did the same; the plan lets the stages share both.',
+            'in turns. Each layer was timed on one core, while the other did the same; the plan lets the stages share '
+            'both.',
     'memory': '16 residual blocks, batch 512, two stages in one process. Measured is the peak of the process less '
               'that of the same with one example a micro-batch, which is TensorFlow itself.',
 }

@@ -49,31 +49,32 @@ def GraphLoops():
 
 
 @contextlib.contextmanager
+def _Replaced(module, name, function):
+  """A function of a module is another one inside."""
+  original = getattr(module, name)
+  setattr(module, name, function)
+  try:
+    yield
+  finally:
+    setattr(module, name, original)
+
+
 def FastNorms():
   """Lingvo's norms of weights and gradients are built of Square, not of Pow, which takes many times as long on CPUs.
 
   Lingvo writes v**2, and relies on TensorFlow's arithmetic rewriting, which the launcher switches off.
   """
-  original = py_utils.SumSquared
-  py_utils.SumSquared = lambda tensors: py_utils._TransformAndSum(tensors, tf.square)  # pylint: disable=protected-access
-  try:
-    yield
-  finally:
-    py_utils.SumSquared = original
+  return _Replaced(
+      py_utils, 'SumSquared',
+      lambda tensors: py_utils._TransformAndSum(tensors, tf.square))  # pylint: disable=protected-access
 
 
-@contextlib.contextmanager
 def FlopsUncounted():
   """Lingvo's convolutions don't build the two dozen operations that count their FLOPs at run time.
 
   They build them whether or not a layer has an accumulator for the count, twice or three times in a pipeline.
   """
-  original = layers.Conv2DFlops
-  layers.Conv2DFlops = lambda *args, **kwargs: 0
-  try:
-    yield
-  finally:
-    layers.Conv2DFlops = original
+  return _Replaced(layers, 'Conv2DFlops', lambda *args, **kwargs: 0)
 
 
 def InFunction(graph):

@@ -31,10 +31,7 @@ class PackedTextInput(seeded_input.SeededInput):
              'of those to train on, which are left out there.')
     p.Define('text_unit', 'file', "What is one text: a 'file' or a 'line'. "
              'Texts are packed together, and do not see each other.')
-    p.Define('vocabulary', 'bytes',
-             "'bytes', or the path of a sentencepiece model.")
-    p.Define('vocab_size', vocabulary.ByteVocabulary.size,
-             'The number of tokens that the model knows.')
+    vocabulary.Define(p)
     p.Define('sequence_length', 0, 'Tokens in a row.')
     p.Define('shuffle_buffer_size', 10000,
              'The number of rows to shuffle among, in training.')
@@ -97,12 +94,7 @@ class PackedTextInput(seeded_input.SeededInput):
   def _Encoder(self):
     """A function: text, a scalar string -> int32 [n, 4], packing.TokenColumns."""
     p = self.params
-    words = vocabulary.Vocabulary(p.vocabulary)
-    if words.size > p.vocab_size:
-      raise ValueError(
-          f'{p.name}: the vocabulary {p.vocabulary!r} has {words.size} tokens, '
-          f'but the model knows vocab_size={p.vocab_size}. Give the model as '
-          'many, or take a smaller vocabulary.')
+    words = vocabulary.OfInput(p)
     # The end of a line is a byte of the file, too.
     end_size = int(p.text_unit == 'line')
 

@@ -34,10 +34,7 @@ class SentencePairInput(seeded_input.SeededInput):
   @classmethod
   def Params(cls):
     p = super().Params()
-    p.Define('vocabulary', 'bytes',
-             "'bytes', or the path of a sentencepiece model; of both languages.")
-    p.Define('vocab_size', vocabulary.ByteVocabulary.size,
-             'The number of tokens that the model knows.')
+    vocabulary.Define(p)  # Of both languages.
     p.Define(
         'bucket_upper_bound', [64], 'The lengths in tokens that sentences are '
         'padded to, ascending, the end included. A pair goes into the first '
@@ -77,17 +74,9 @@ class SentencePairInput(seeded_input.SeededInput):
     Raises:
       ValueError: it isn't there, or is larger than p.vocab_size.
     """
-    p = self.params
-    if self._vocabulary:
-      return self._vocabulary
-    words = vocabulary.Vocabulary(p.vocabulary)
-    if words.size > p.vocab_size:
-      raise ValueError(
-          f'{p.name}: the vocabulary {p.vocabulary!r} has {words.size} tokens, '
-          f'but the model knows vocab_size={p.vocab_size}. Give the model as '
-          'many, or take a smaller vocabulary.')
-    self._vocabulary = words
-    return words
+    if not self._vocabulary:
+      self._vocabulary = vocabulary.OfInput(self.params)
+    return self._vocabulary
 
   def BuildDataset(self):
     """Returns the tf.data.Dataset of batches."""

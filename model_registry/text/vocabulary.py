@@ -25,6 +25,29 @@ def Vocabulary(name):
   return ByteVocabulary() if name == 'bytes' else SentencePieceVocabulary(name)
 
 
+def Define(p):
+  """Defines in an input generator's params what OfInput reads."""
+  p.Define('vocabulary', 'bytes',
+           "'bytes', or the path of a sentencepiece model.")
+  p.Define('vocab_size', ByteVocabulary.size,
+           'The number of tokens that the model knows.')
+
+
+def OfInput(p):
+  """The vocabulary that an input generator's params name.
+
+  Raises:
+    ValueError: As Vocabulary; or it is larger than p.vocab_size.
+  """
+  words = Vocabulary(p.vocabulary)
+  if words.size > p.vocab_size:
+    raise ValueError(
+        f'{p.name}: the vocabulary {p.vocabulary!r} has {words.size} tokens, '
+        f'but the model knows vocab_size={p.vocab_size}. Give the model as '
+        'many, or take a smaller vocabulary.')
+  return words
+
+
 class ByteVocabulary:
   """A token for each byte: 3 + its value. Id 0 stands for nothing.
 
