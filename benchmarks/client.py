@@ -97,6 +97,10 @@ class Worker:
     """The seconds of each step that it was told to run, a list."""
     return self._Answer('times')
 
+  def Costs(self):
+    """What layers cost, the answer of benchmarks.plan_costs: a list of dicts."""
+    return self._Answer('costs')
+
   def Quit(self):
     """Ends it and returns its peak memory in MB."""
     self.Send('quit')

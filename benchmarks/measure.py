@@ -8,7 +8,7 @@ from benchmarks import report
 _STARTING_AT_ONCE = 2
 
 
-def MeasureGroup(group, rounds, steps, turn_seconds, start):
+def MeasureGroup(group, rounds, steps, turn_seconds, start, before_round=lambda: None):
   """Measures cases side by side.
 
   Two start at a time; then they take turns, round after round.
@@ -19,6 +19,7 @@ def MeasureGroup(group, rounds, steps, turn_seconds, start):
     steps: How many steps a turn has, at most.
     turn_seconds: A turn has fewer steps, but at least one, where they would take longer than this.
     start: Starts the worker of a case (client.Start).
+    before_round: Is called before each round.
 
   Returns:
     (a list of Measurements; of the cases that could not be measured, {case: why}).
@@ -30,6 +31,7 @@ def MeasureGroup(group, rounds, steps, turn_seconds, start):
         other.Start()
       runner.Ready()
     for _ in range(rounds):
+      before_round()
       for runner in runners:
         runner.Turn()
     for runner in runners:

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 
 from absl import app
@@ -26,7 +25,7 @@ from lingvo_gpipe.planning import candidate
 
 _OUTPUT = flags.DEFINE_string('output', 'build/plan.json', 'The file to write. What it has of the other kind is kept.')
 _KIND = flags.DEFINE_enum('kind', 'all', ['all', 'time', 'memory'], 'What to measure.')
-_ROUNDS = flags.DEFINE_integer('rounds', 3, 'How often layers are timed, and then each case has its turn.', lower_bound=1)
+_ROUNDS = flags.DEFINE_integer('rounds', 15, 'How often layers are timed, and then each case has its turn.', lower_bound=1)
 
 _STAGES = 2
 # A process without activations to speak of: its memory is that of TensorFlow and its graph.
@@ -59,28 +58,32 @@ def MemoryCases():
   ]
 
 
-def Costs(workload, micro_batches):
-  """The LayerCosts of a workload, measured by a process on each core at once, as cores are busy in a pipeline too.
+class LayerTimer:
+  """Measures the layers of a workload, by a process on each core at once, as cores are busy in a pipeline too."""
 
-  Their means count.
-  """
-  processes = []
-  for core in range(_STAGES):
-    with client.OnCore(core):
-      processes.append(subprocess.Popen(
-          [sys.executable, '-m', 'benchmarks.plan_costs', workload, str(micro_batches)], stdout=subprocess.PIPE,
-          stderr=subprocess.DEVNULL, text=True))
-  answers = []
-  for process in processes:
-    out, _ = process.communicate()
-    if process.returncode:
-      raise client.Failed(f'The costs of {workload} could not be measured: code {process.returncode}')
-    answers.append([cost_model.LayerCost(**c) for c in json.loads(out.splitlines()[-1])])
-  return [
-      dataclasses.replace(
-          layer[0], **{name: statistics.mean(getattr(c, name) for c in layer)
-                       for name in ('forward_seconds', 'backward_seconds')}) for layer in zip(*answers)
-  ]
+  def __init__(self, workload):
+    self._workers = []
+    for core in range(_STAGES):
+      with client.OnCore(core):
+        self._workers.append(client.Worker(sys.executable, 'benchmarks.plan_costs', workload))
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused_args):
+    for worker in self._workers:
+      worker.Kill()
+
+  def Costs(self, micro_batches):
+    """The LayerCost of each layer, of whose times the means count."""
+    for worker in self._workers:
+      worker.Send(str(micro_batches))
+    answers = [[cost_model.LayerCost(**c) for c in worker.Costs()] for worker in self._workers]
+    return [
+        dataclasses.replace(
+            layer[0], **{name: statistics.mean(getattr(c, name) for c in layer)
+                         for name in ('forward_seconds', 'backward_seconds')}) for layer in zip(*answers)
+    ]
 
 
 def Plan(case, costs):
@@ -99,25 +102,27 @@ def _Result(kind, case, plan, predicted, measured):
 
 
 def MeasureTimes():
-  """A dict for each of TimeCases, with medians of rounds.
+  """A dict for each of TimeCases, of the round with the median ratio.
 
-  In each round layers are timed and then the steps, so that a machine whose speed drifts is as unkind to one as to the
-  other.
+  In each round layers are timed and then steps, so that a machine whose speed drifts is as unkind to one as to the other.
   """
   wanted = TimeCases()
-  rounds = []
-  for _ in range(_ROUNDS.value):
-    costs = {m: Costs('residual', m) for m in sorted({c.micro_batches for c in wanted})}
-    measurements, absent = measure.MeasureGroup(wanted, 1, 5, 2., client.Start)
-    if absent:
-      raise client.Failed(f'These could not be measured: {absent}')
-    plans = [Plan(m.case, costs[m.case.micro_batches]) for m in measurements]
-    rounds.append([(p, p.step_seconds, m.StepSeconds()) for p, m in zip(plans, measurements)])
-  results = []
-  for case, found in zip(wanted, zip(*rounds)):
-    plans, predicted, measured = zip(*found)
-    results.append(_Result('time', case, plans[0], statistics.median(predicted), statistics.median(measured)))
-  return results
+  costs = []  # Of each round, {micro_batches: LayerCosts}.
+  with LayerTimer('residual') as timer:
+    measurements, absent = measure.MeasureGroup(
+        wanted, _ROUNDS.value, 5, 2., client.Start,
+        before_round=lambda: costs.append({m: timer.Costs(m) for m in sorted({c.micro_batches for c in wanted})}))
+  if absent:
+    raise client.Failed(f'These could not be measured: {absent}')
+  return [_OfMedianRound(m, [Plan(m.case, c[m.case.micro_batches]) for c in costs]) for m in measurements]
+
+
+def _OfMedianRound(measurement, plans):
+  """The result of the round whose ratio of predicted and measured is the median."""
+  rounds = [(p, statistics.median(times)) for p, times in zip(plans, measurement.rounds)]
+  rounds.sort(key=lambda pair: pair[0].step_seconds / pair[1])
+  plan, measured = rounds[len(rounds) // 2]
+  return _Result('time', measurement.case, plan, plan.step_seconds, measured)
 
 
 def _PeakBytes(case):
@@ -137,7 +142,8 @@ def MeasureMemory():
   base = statistics.median(_PeakBytes(_BASE) for _ in range(3))
   results = []
   for case in MemoryCases():
-    plan = Plan(case, Costs(case.workload, case.micro_batches))
+    with LayerTimer(case.workload) as timer:
+      plan = Plan(case, timer.Costs(case.micro_batches))
     predicted = sum(s.total_bytes for s in plan.stages)
     results.append(_Result('memory', case, plan, predicted, _PeakBytes(case) - base))
     print(results[-1], flush=True)

@@ -72,19 +72,27 @@ class Trainer:
     return PeakMb()
 
 
-def Serve(build):
-  """Runs the protocol above until `quit` or the end of the input.
+def Answers():
+  """A function that writes a line of JSON with its keyword arguments to the standard output.
 
-  Args:
-    build: Makes the Trainer; may raise ImportError where something isn't installed.
+  Libraries print what they like there; from now on that goes to stderr.
   """
-  # Libraries print what they like to the standard output; only answers may go to the real one.
   answers = os.fdopen(os.dup(1), 'w')
   os.dup2(2, 1)
 
   def Answer(**message):
     print(json.dumps(message), file=answers, flush=True)
 
+  return Answer
+
+
+def Serve(build):
+  """Runs the protocol above until `quit` or the end of the input.
+
+  Args:
+    build: Makes the Trainer; may raise ImportError where something isn't installed.
+  """
+  Answer = Answers()
   try:
     trainer = build()
     losses = []

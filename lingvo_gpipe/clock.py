@@ -179,12 +179,13 @@ class SharedClock(Clock):
   """Devices that share the cores of one CPU.
 
   A forward pass keeps one core busy: its operators follow from one another. A
-  backward pass keeps two: the gradients of the weights are taken beside those
-  of the inputs. So stages fill one another's bubbles. Where more cores are
-  wanted than there are, the stages share them evenly.
+  backward pass keeps nearly two: the gradients of the weights are taken beside
+  those of the inputs, and the rest one after the other (convolutions with two
+  threads to themselves: 1.8). So stages fill one another's bubbles. Where more
+  cores are wanted than there are, the stages share them evenly.
   """
 
-  _WANTED = {'forward': 1., 'recompute': 1., 'backward': 2.}
+  _WANTED = {'forward': 1., 'recompute': 1., 'backward': 1.8}
 
   def __init__(self, cores, *args):
     super().__init__(*args)

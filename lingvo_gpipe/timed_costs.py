@@ -1,29 +1,29 @@
 """Measured costs: how long each layer takes, forward and backward.
 
-A layer runs alone, in a graph and session of its own, so the model's variables
-and random numbers are as they were.
+Layers run in a graph and session of their own, so the model's variables and
+random numbers are as they were.
+
+A layer that runs alone, again and again, finds its weights and inputs in the
+processor's cache, and in a model it doesn't. So layers run in sequence too,
+which says how long all take, while alone they say how it is to be shared out.
 """
 
 import dataclasses
 import os
 import platform
 import re
-import statistics
-import time
 
 import lingvo.compat as tf
 from lingvo.core import py_utils
 
 from lingvo_gpipe import cost_model
 from lingvo_gpipe import layer_graph
+from lingvo_gpipe import layer_timing
 from lingvo_gpipe import time_cache
-from lingvo_gpipe.stage import Differentiable
 
-_WARM_UP = 2
-_MIN_RUNS = 5
-_MAX_RUNS = 50
-# No more runs after so many seconds, once there are _MIN_RUNS.
-_ENOUGH_SECONDS = 0.5
+# Layers run in sequence while their weights, gradients and activations together
+# take no more bytes than these: many times a cache, little of a device.
+_SEQUENCE_BYTES = 2**30
 
 
 def LayerCosts(layers,
@@ -56,27 +56,74 @@ def LayerCosts(layers,
       isn't one.
   """
   device = _Local(device)
-  config = _Config(device, session_config)
-  times = time_cache.TimeCache(cache)
-  found = {}
-  costs = []
+  timer = _Timer(device, _Config(device, session_config), cache)
+  kinds, costs = [], []
   for first, specs, shared, cost in cost_model.InSequence(
       layers, *inputs, shared_weights=shared_weights):
-    if first not in found:
-      params = layers[first]
-      key = _Key(params, specs, shared, device, config)
-      found[first] = times.Get(key)
-      if found[first] is None:
-        tf.logging.info('Measuring layer %r.', params.name)
-        found[first] = layer_graph.Alone(
-            lambda: _Measure(params, specs, shared, device, config))  # pylint: disable=cell-var-from-loop
-        times.Add(key, found[first])
-    forward, backward = found[first]
-    costs.append(
-        dataclasses.replace(
-            cost, forward_seconds=forward, backward_seconds=backward,
-            source='timed'))
-  return costs
+    kinds.append(first)
+    timer.Introduce(first, layer_timing.Given(layers[first], specs, shared))
+    costs.append(cost)
+  alone = [timer.Seconds((kind,)) for kind in kinds]
+  timed = []
+  for start, end in _Sequences(costs):
+    together = timer.Seconds(tuple(kinds[start:end]))
+    shares = _Share(together, alone[start:end])
+    for cost, (forward, backward) in zip(costs[start:end], shares):
+      timed.append(
+          dataclasses.replace(
+              cost, forward_seconds=forward, backward_seconds=backward,
+              source='timed'))
+  return timed
+
+
+def _Sequences(costs):
+  """(start, end) of the layers that run in sequence, in order."""
+  starts, total = [], 0
+  for i, cost in enumerate(costs):
+    taken = 2 * cost.param_bytes + cost.kept_bytes
+    total += taken
+    if not starts or total > _SEQUENCE_BYTES:
+      starts.append(i)
+      total = taken
+  return zip(starts, starts[1:] + [len(costs)])
+
+
+def _Share(together, alone):
+  """Shares (forward, backward) seconds out in proportion to those of each."""
+  totals = [sum(seconds) for seconds in zip(*alone)]
+  return [
+      tuple(x * t / total if total else t / len(alone)
+            for x, t, total in zip(seconds, together, totals))
+      for seconds in alone
+  ]
+
+
+class _Timer:
+  """Measures sequences of layers, each once."""
+
+  def __init__(self, device, config, cache):
+    self._device = device
+    self._config = config
+    self._times = time_cache.TimeCache(cache)
+    self._layers = {}
+    self._found = {}
+
+  def Introduce(self, kind, given):
+    """The layers of a kind, a number, are as `given`, a layer_timing.Given."""
+    self._layers.setdefault(kind, given)
+
+  def Seconds(self, kinds):
+    """(seconds forward, seconds backward) of layers of these kinds, a tuple."""
+    if kinds not in self._found:
+      layers = [self._layers[kind] for kind in kinds]
+      key = _Key(layers, self._device, self._config)
+      self._found[kinds] = self._times.Get(key)
+      if self._found[kinds] is None:
+        tf.logging.info('Measuring %s.', ', '.join(x.params.name for x in layers))
+        self._found[kinds] = layer_graph.Alone(
+            lambda: layer_timing.Seconds(layers, self._device, self._config))
+        self._times.Add(key, self._found[kinds])
+    return self._found[kinds]
 
 
 def _Local(device):
@@ -100,20 +147,27 @@ def _Config(device, session_config):
   return config
 
 
-def _Key(params, specs, shared, device, config):
+def _Key(layers, device, config):
   """What the times depend on, a dict of text."""
-  text = params.Copy().Set(name='').ToText()
   return {
-      'class': f'{params.cls.__module__}.{params.cls.__qualname__}',
-      # Without addresses, which differ from process to process.
-      'params': re.sub(r' at 0x[0-9a-f]+', '', text),
-      'inputs': repr(specs),
-      'shared_weights': repr(sorted(shared.items())),
+      'class': ', '.join(_Class(x.params) for x in layers),
+      'params': '\n'.join(_Text(x.params) for x in layers),
+      'inputs': repr(layers[0].inputs),
+      'shared_weights': '; '.join(repr(sorted(x.shared.items())) for x in layers),
       'device': _Kind(device),
       'threads': f'{config.intra_op_parallelism_threads} in an operator, '
                  f'{config.inter_op_parallelism_threads} operators',
       'tensorflow': tf.version.VERSION,
   }
+
+
+def _Class(params):
+  return f'{params.cls.__module__}.{params.cls.__qualname__}'
+
+
+def _Text(params):
+  """Params without their name, and without addresses, which differ by process."""
+  return re.sub(r' at 0x[0-9a-f]+', '', params.Copy().Set(name='').ToText())
 
 
 def _Kind(device):
@@ -125,81 +179,3 @@ def _Kind(device):
   details = tf.config.experimental.get_device_details(
       gpus[min(spec.device_index or 0, len(gpus) - 1)])
   return f'{spec.device_type or "GPU"}, {details.get("device_name")}'
-
-
-def _Measure(params, specs, shared, device, config):
-  """(seconds forward, seconds backward) of a layer, in the current graph."""
-  with tf.device(device):
-    fetches = _Build(params, specs, shared)
-  init = tf.global_variables_initializer()
-  with tf.Session(config=config) as session:
-    _CheckDevice(session, device)
-    session.run(init)
-    overhead, forward, both = _Medians(
-        [session.make_callable(x) for x in fetches])
-  return max(forward - overhead, 0.), max(both - forward, 0.)
-
-
-def _Build(params, specs, shared):
-  """Tensors to fetch: for nothing, forward, forward and backward."""
-  layer = layer_graph.Create(params)
-  theta = layer.theta.Transform(tf.convert_to_tensor)
-  for path, spec in shared.items():
-    theta.Set(path, _Variable(spec))
-  inputs = tuple(py_utils.Transform(_Variable, x) for x in specs)
-  outputs, accumulated = layer_graph.Forward(
-      layer, theta, inputs, _Variable(tf.TensorSpec([], tf.int64)))
-  outputs = layer_graph.Tensors(outputs)
-  ys = [y for y in outputs if Differentiable(y)]
-  xs = [x for x in layer_graph.Tensors((inputs, theta)) if Differentiable(x)]
-  gradients, _ = layer_graph.Gradients(ys, [_Variable(y) for y in ys], xs)
-  forward = outputs + accumulated
-  nothing = [_Variable(tf.TensorSpec([1], tf.float32))]
-  return [
-      _Glance(tensors) for tensors in
-      (nothing, forward, forward + layer_graph.Tensors(gradients))
-  ]
-
-
-def _Glance(tensors):
-  """A scalar that can't be had without the tensors, and is soon copied.
-
-  (TensorFlow drops operators whose results only control edges leave, as those
-  of tf.group.)
-  """
-  return tf.add_n(
-      [tf.cast(tf.reshape(x, [-1])[0], tf.float32) for x in tensors])
-
-
-def _Variable(spec):
-  """Zeros that TensorFlow can't know while it simplifies the graph."""
-  if spec is None:
-    return None
-  variable = tf.Variable(
-      tf.zeros(spec.shape, spec.dtype), trainable=False, use_resource=True)
-  return variable.read_value()
-
-
-def _CheckDevice(session, device):
-  found = [d.name for d in session.list_devices()]
-  if not any(name.endswith(device) for name in found):
-    raise ValueError(
-        f'The layers cannot be timed on {device}: TensorFlow found '
-        f'{", ".join(found)}.')
-
-
-def _Medians(runs):
-  """The median seconds of each of the functions, which run in turn."""
-  for _ in range(_WARM_UP):
-    for run in runs:
-      run()
-  seconds = [[] for _ in runs]
-  start = time.perf_counter()
-  while len(seconds[0]) < _MIN_RUNS or (
-      len(seconds[0]) < _MAX_RUNS and
-      time.perf_counter() - start < _ENOUGH_SECONDS):
-    for run, taken in zip(runs, seconds):
-      before = time.perf_counter()
-      run()
-      taken.append(time.perf_counter() - before)
-  return [statistics.median(taken) for taken in seconds]

@@ -136,17 +136,19 @@ def testEverySchedule(data):
 
 
 def testSharedCores():
-  # One stage alone takes two cores for its backward pass; two share them.
-  assert schedule.StepTime(
-      schedule.FillDrain(1, 4, recompute='never', cores=2)) == 4 * 1 + 4 * 1
-  assert schedule.StepTime(
-      schedule.FillDrain(1, 4, recompute='never', cores=1)) == 12
-  # Forward, one core each: 5. Backward: 16 of work on two cores, all the time.
-  assert schedule.StepTime(
-      schedule.FillDrain(2, 4, recompute='never', cores=2)) == 5 + 8
+  # A stage alone takes 1.8 cores for its backward pass, of 2; two share them.
+  alone = 2 / 1.8
+
+  def StepTime(stages, cores):
+    return schedule.StepTime(
+        schedule.FillDrain(stages, 4, recompute='never', cores=cores))
+
+  assert StepTime(1, cores=2) == pytest.approx(4 * 1 + 4 * alone)
+  assert StepTime(1, cores=1) == pytest.approx(12)
+  # Forward, one core each: 5. Backward: alone, three at once, alone.
+  assert StepTime(2, cores=2) == pytest.approx(5 + alone + 3 * 2 + alone)
   # With more cores than are wanted, nothing waits for one.
-  assert schedule.StepTime(
-      schedule.FillDrain(2, 4, recompute='never', cores=4)) == 5 + 5
+  assert StepTime(2, cores=4) == pytest.approx(5 + 5 * alone)
 
 
 def testDurationsOfTheWrongLength():

@@ -10,6 +10,7 @@ from lingvo.core import py_utils
 import pytest
 
 import lingvo_gpipe
+from lingvo_gpipe import layer_timing
 from lingvo_gpipe import timed_costs
 from tests import toy_layers
 
@@ -66,6 +67,40 @@ def testNothingIsPadding():
   assert heavy.forward_seconds > 5 * light.forward_seconds
 
 
+def _Measured(layers, unused_device, unused_config):
+  """(forward, backward) of a made-up clock: by `dim` alone, twice as long in sequence."""
+  forward = sum(x.params.dim for x in layers) * (2 if len(layers) > 1 else 1)
+  return forward, 3 * forward
+
+
+def testLayersAloneShareTheTimeInSequence(monkeypatch):
+  monkeypatch.setattr(layer_timing, 'Seconds', _Measured)
+  costs = timed_costs.LayerCosts(
+      [_Dense(name, 4) for name in 'ab'] + [_Dense('c', 4, keep_prob=0.5)], [8, 4])
+  assert [c.forward_seconds for c in costs] == [8, 8, 8]
+  assert [c.backward_seconds for c in costs] == [24, 24, 24]
+
+
+def testSequencesThatFitAnyDevice(monkeypatch):
+  sequences = []
+
+  def Seconds(layers, *args):
+    sequences.append([x.params.name for x in layers])
+    return _Measured(layers, *args)
+
+  monkeypatch.setattr(layer_timing, 'Seconds', Seconds)
+  # Weights and gradients of 0.5 GB a layer: two of them run in sequence.
+  costs = timed_costs.LayerCosts([_Dense(name, 8000) for name in 'abcde'], [1, 8000])
+  assert sequences == [['a'], ['a', 'a']]
+  assert [c.forward_seconds for c in costs] == [16000] * 4 + [8000]
+
+
+def testNoTimeAtAll(monkeypatch):
+  monkeypatch.setattr(layer_timing, 'Seconds', lambda layers, *_: (len(layers) - 1., 0.))
+  costs = timed_costs.LayerCosts([_Dense('a', 4), _Dense('b', 4)], [8, 4])
+  assert [(c.forward_seconds, c.backward_seconds) for c in costs] == [(0.5, 0)] * 2
+
+
 def testIntegers():
   emb = layers.SimpleEmbeddingLayer.Params().Set(
       name='emb', vocab_size=9, embedding_dim=4)
@@ -89,9 +124,9 @@ def testCache(tmp_path, monkeypatch):
   dense = [_Dense('a', 4), _Dense('b', 4), _Dense('c', 4, keep_prob=0.5)]
   costs = timed_costs.LayerCosts(dense, [8, 4], cache=cache)
   with open(cache) as f:
-    assert len(json.load(f)) == 2  # a and b are equal.
+    assert len(json.load(f)) == 3  # a and b are equal; c; all in sequence.
   with monkeypatch.context() as m:
-    m.setattr(timed_costs, '_Measure', _Refuse)
+    m.setattr(layer_timing, 'Seconds', _Refuse)
     assert timed_costs.LayerCosts(dense, [8, 4], cache=cache) == costs
     # Other shapes, params or threads: other times.
     threads = tf.config_pb2.ConfigProto(intra_op_parallelism_threads=1)
@@ -102,7 +137,7 @@ def testCache(tmp_path, monkeypatch):
         timed_costs.LayerCosts([p], shape, cache=cache, session_config=config)
   timed_costs.LayerCosts([_Dense('d', 5)], [8, 5], cache=cache)
   with open(cache) as f:
-    assert len(json.load(f)) == 3
+    assert len(json.load(f)) == 4
   assert [p.name for p in (tmp_path / 'train').iterdir()] == ['times.json']
 
 
@@ -143,7 +178,7 @@ def testAPipelineBalancedByTime(tmp_path):
   timed = _Pipeline(cost='time', cost_cache=str(cache))
   assert timed == _Pipeline(cost='flops')
   assert timed[-1] == [['l0'], ['l1', 'l2', 'l3']]
-  assert len(json.loads(cache.read_text())) == 2
+  assert len(json.loads(cache.read_text())) == 3
 
 
 @pytest.mark.parametrize('kwargs,match', [
