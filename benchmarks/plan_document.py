@@ -15,9 +15,11 @@ _MEASURED = flags.DEFINE_string('measured', 'build/plan.json', 'What plan_realit
 _OUTPUT = flags.DEFINE_string('output', 'docs/plan.md', 'The page to write.')
 
 _DATA_NOTE = {
-    'time': 'Residual blocks of benchmarks/, batch 64, two stages on virtual CPU devices with a core each, all cases '
-            'in turns. Each layer was timed on one core, while the other did the same; the plan lets the stages share '
-            'both.',
+    'time': 'Residual blocks of benchmarks/, batch 64, two stages on virtual CPU devices with a core each. In each '
+            'round the layers were timed on one core, while the other did the same, and then all cases took some '
+            'steps. Measured is the median; the plan is as far from it as, at the median, from the steps of its own '
+            'round, since this machine\'s speed changes by a half within minutes. The plan lets the stages share both '
+            'cores.',
     'memory': '16 residual blocks, batch 512, two stages in one process. Measured is the peak of the process less '
               'that of the same with one example a micro-batch, which is TensorFlow itself.',
 }

@@ -4,7 +4,7 @@
 
 writes build/plan.json, a list of objects with the keys kind (`time` or `memory`), workload, schedule, recompute,
 micro_batches, boundaries, predicted and measured (seconds, or bytes). An idle machine is needed for the times; they
-take four minutes. plan_document.py makes a page of them.
+take six minutes. plan_document.py makes a page of them.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from lingvo_gpipe.planning import candidate
 
 _OUTPUT = flags.DEFINE_string('output', 'build/plan.json', 'The file to write. What it has of the other kind is kept.')
 _KIND = flags.DEFINE_enum('kind', 'all', ['all', 'time', 'memory'], 'What to measure.')
-_ROUNDS = flags.DEFINE_integer('rounds', 15, 'How often layers are timed, and then each case has its turn.', lower_bound=1)
+_ROUNDS = flags.DEFINE_integer('rounds', 30, 'How often layers are timed, and then each case has its turn.', lower_bound=1)
 
 _STAGES = 2
 # A process without activations to speak of: its memory is that of TensorFlow and its graph.
@@ -102,7 +102,7 @@ def _Result(kind, case, plan, predicted, measured):
 
 
 def MeasureTimes():
-  """A dict for each of TimeCases, of the round with the median ratio.
+  """A dict for each of TimeCases.
 
   In each round layers are timed and then steps, so that a machine whose speed drifts is as unkind to one as to the other.
   """
@@ -110,19 +110,22 @@ def MeasureTimes():
   costs = []  # Of each round, {micro_batches: LayerCosts}.
   with LayerTimer('residual') as timer:
     measurements, absent = measure.MeasureGroup(
-        wanted, _ROUNDS.value, 5, 2., client.Start,
+        wanted, _ROUNDS.value, 3, 1., client.Start,
         before_round=lambda: costs.append({m: timer.Costs(m) for m in sorted({c.micro_batches for c in wanted})}))
   if absent:
     raise client.Failed(f'These could not be measured: {absent}')
-  return [_OfMedianRound(m, [Plan(m.case, c[m.case.micro_batches]) for c in costs]) for m in measurements]
+  return [_OfRounds(m, [Plan(m.case, c[m.case.micro_batches]) for c in costs]) for m in measurements]
 
 
-def _OfMedianRound(measurement, plans):
-  """The result of the round whose ratio of predicted and measured is the median."""
-  rounds = [(p, statistics.median(times)) for p, times in zip(plans, measurement.rounds)]
-  rounds.sort(key=lambda pair: pair[0].step_seconds / pair[1])
-  plan, measured = rounds[len(rounds) // 2]
-  return _Result('time', measurement.case, plan, plan.step_seconds, measured)
+def _OfRounds(measurement, plans):
+  """The result of a Measurement and the Plan of each of its rounds.
+
+  The prediction is as far from the measured median as, at the median, each round's is from its own steps.
+  """
+  measured = [statistics.median(times) for times in measurement.rounds]
+  ratio = statistics.median(p.step_seconds / m for p, m in zip(plans, measured))
+  median = statistics.median(measured)
+  return _Result('time', measurement.case, plans[0], median * ratio, median)
 
 
 def _PeakBytes(case):

@@ -119,7 +119,8 @@ class _Timer:
       key = _Key(layers, self._device, self._config)
       self._found[kinds] = self._times.Get(key)
       if self._found[kinds] is None:
-        tf.logging.info('Measuring %s.', ', '.join(x.params.name for x in layers))
+        tf.logging.info('Measuring layers %r to %r.', layers[0].params.name,
+                        layers[-1].params.name)
         self._found[kinds] = layer_graph.Alone(
             lambda: layer_timing.Seconds(layers, self._device, self._config))
         self._times.Add(key, self._found[kinds])

@@ -54,15 +54,20 @@ class Cast(Dense):
 
 
 class Convolution(base_layer.BaseLayer):
-  """A convolution, BatchNormLayerNoPadding, ReLU on [batch, height, width, 4]."""
+  """A convolution, batch normalisation, ReLU on [batch, height, width, 4]."""
+
+  @classmethod
+  def Params(cls):
+    p = super().Params()
+    p.Define('norm', bn_layers.BatchNormLayerNoPadding.Params(), '')
+    return p
 
   def __init__(self, params):
     super().__init__(params)
     self.CreateChild(
         'conv', layers.Conv2DLayerNoPadding.Params().Set(
             filter_shape=(3, 3, 4, 4), filter_stride=(1, 1)))
-    self.CreateChild(
-        'norm', bn_layers.BatchNormLayerNoPadding.Params().Set(dim=4, decay=.9))
+    self.CreateChild('norm', self.params.norm.Copy().Set(dim=4, decay=.9))
 
   def FProp(self, theta, x):
     x = self.norm.FProp(theta.norm, self.conv.FProp(theta.conv, x))

@@ -8,6 +8,7 @@ from lingvo.core import py_utils
 import numpy as np
 
 import lingvo_gpipe
+from lingvo_gpipe.layers import image_layers
 from tests.transparency import cells
 from tests.transparency.harness import Stack
 
@@ -53,14 +54,15 @@ def _ConvolutionBatchNorm():
 
 
 def _ConvolutionBatchNormNoPadding():
-  """The moving averages are compared too."""
-
+  """Lingvo's normalisation and ours; the moving averages are compared too."""
 
   def Layers():
+    conv = cells.Convolution.Params()
     return [
-        cls.Params().Set(name=name) for name, cls in (
-            ('conv_0', cells.Convolution), ('conv_1', cells.Convolution),
-            ('dense_0', cells.Dense), ('dense_1', cells.Dense))
+        conv.Copy().Set(name='conv_0'),
+        conv.Copy().Set(name='conv_1', norm=image_layers.BatchNorm.Params()),
+        cells.Dense.Params().Set(name='dense_0'),
+        cells.Dense.Params().Set(name='dense_1'),
     ]
 
   return Stack(Layers, lambda rng: [_X(rng, BATCH, 5, 5, _DIM)],
