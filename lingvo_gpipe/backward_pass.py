@@ -111,9 +111,9 @@ class BackwardPass:
 class _StageBackward:
   """One stage's part of it.
 
-  Sums of gradients are kept for each floating-point weight. Whether a weight
-  has a gradient at all shows only once the body is built; a sum without one
-  goes round the loop unused, and TensorFlow drops it from the graph.
+  Sums of gradients are kept for each weight that may have one. Whether it has
+  shows only once the body is built; a sum without a gradient goes round the loop
+  unused, and TensorFlow drops it from the graph.
   """
 
   def __init__(self, forward, k, d_final):
@@ -122,8 +122,8 @@ class _StageBackward:
     self._k = k
     self._stage = stage
     self._d_final = d_final
-    self._theta = stage.theta.Flatten()
-    self._seen_theta = [False] * len(self._theta)
+    self._trainable = self._Trainable(stage.theta.Flatten())
+    self._seen_theta = [False] * len(self._trainable)
     self._seen_captures = [False] * len(stage.captures)
 
   def Start(self, token):
@@ -132,7 +132,7 @@ class _StageBackward:
     with tf.device(stage.device):
       return py_utils.NestedMap(
           token=tf.identity(token),
-          theta=[_ZeroSum(x) for x in self._theta if Differentiable(x)],
+          theta=[_ZeroSum(x) for x in self._trainable],
           captures=[_ZeroSum(x) for x in stage.captures],
           state=[d for d in self._d_final if d is not None])
 
@@ -162,9 +162,8 @@ class _StageBackward:
         self._forward.FromBefore(self._k, m) for m in (visit.inputs, d_inputs)
     ]
     after = py_utils.NestedMap(
-        theta=self._Add(carry.theta, d_theta, self._theta, self._seen_theta),
-        captures=self._Add(carry.captures, d_captures, stage.captures,
-                           self._seen_captures),
+        theta=self._Add(carry.theta, d_theta, self._seen_theta),
+        captures=self._Add(carry.captures, d_captures, self._seen_captures),
         state=self._NextState(carry.state, d_state0))
     work = after.theta + after.captures + after.state
     if self._k > 0:
@@ -176,20 +175,25 @@ class _StageBackward:
 
   def Finish(self, carry):
     """The StageGradients after the loop."""
+    d_theta = iter(self._Sums(carry.theta, self._trainable, self._seen_theta))
     return StageGradients(
-        self._Sums(carry.theta, self._theta, self._seen_theta),
+        [next(d_theta) if t else None for t in self._stage.trainable],
         self._Fit(carry.state),
         self._Sums(carry.captures, self._stage.captures, self._seen_captures))
 
+  def _Trainable(self, theta):
+    """Of a list after theta.Flatten(), what belongs to weights that may have a gradient."""
+    return [x for x, t in zip(theta, self._stage.trainable) if t]
+
   def _Gradients(self, visit, t, d_state1):
-    """(d_theta, d_state0, a NestedMap of d_inputs, d_captures)."""
+    """(_Trainable d_theta, d_state0, a NestedMap of d_inputs, d_captures)."""
     stage = self._stage
     if stage.cell_grad is not None:
       with stage.AccumulatorsDisabled():
         d_theta, d_state0, d_inputs, _ = stage.cell_grad(
             visit.theta, visit.state0, visit.inputs, visit.extras,
             _Fill(stage.state1_spec, d_state1, zeros=True))
-      return d_theta.Flatten(), d_state0.Flatten(), d_inputs, []
+      return self._Trainable(d_theta.Flatten()), d_state0.Flatten(), d_inputs, []
     state1, products = visit.state1, None
     if state1 is None:
       seed, micro_batch_id = self._forward.numbers[self._k].At(t)
@@ -205,8 +209,9 @@ class _StageBackward:
     stage = self._stage
     pairs = [(y, d) for y, d in zip(state1.Flatten(), d_state1.Flatten())
              if d is not None]
-    own = [visit.theta, visit.state0, visit.inputs]
-    stop = sum(map(Floats, own), [])
+    theta = self._Trainable(visit.theta.Flatten())
+    own = [visit.state0, visit.inputs]
+    stop = theta + sum(map(Floats, own), [])
     found = [None] * (len(stop) + len(stage.captures))
     if pairs:
       ys, d_ys = zip(*pairs)
@@ -216,20 +221,17 @@ class _StageBackward:
           list(ys), stop + stage.captures, list(d_ys),
           colocate_gradients_with_ops=True, stop_gradients=stop)
     found = iter(found)
-    d_theta, d_state0, d_inputs = [
+    d_theta = [next(found) for _ in theta]
+    d_state0, d_inputs = [
         m.Transform(lambda x: next(found) if Differentiable(x) else None)
         for m in own
     ]
-    return d_theta.Flatten(), d_state0.Flatten(), d_inputs, list(found)
+    return d_theta, d_state0.Flatten(), d_inputs, list(found)
 
-  def _Add(self, sums, grads, values, seen):
-    """sums + grads, for the values that are differentiable."""
-    sums = iter(sums)
+  def _Add(self, sums, grads, seen):
+    """sums + grads, of which some may be None; `seen` becomes True for the others."""
     out = []
-    for i, (x, d) in enumerate(zip(values, grads)):
-      if not Differentiable(x):
-        continue
-      total = next(sums)
+    for i, (total, d) in enumerate(zip(sums, grads)):
       if d is not None:
         seen[i] = True
         total += tf.cast(tf.convert_to_tensor(d), total.dtype)
@@ -238,15 +240,11 @@ class _StageBackward:
 
   def _Sums(self, sums, values, seen):
     """The sums as gradients of the values; None where there is none."""
-    sums = iter(sums)
-    out = []
-    for x, s in zip(values, seen):
-      total = next(sums) if Differentiable(x) else None
-      if total is not None:
-        with tf.device(self._stage.device):
-          total = tf.cast(total, x.dtype) if s else None
-      out.append(total)
-    return out
+    with tf.device(self._stage.device):
+      return [
+          tf.cast(total, x.dtype) if s else None
+          for total, x, s in zip(sums, values, seen)
+      ]
 
   def _NextState(self, before, grads):
     """The gradients of the state before, for the iteration that follows."""

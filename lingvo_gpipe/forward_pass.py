@@ -66,7 +66,7 @@ class Kept:
     stage = self._stage
     found = {key: w.Read(t) for key, w in self._written.items()}
     return Visit(
-        stage.theta.Transform(tf.identity), found.get('states', stage.state0),
+        stage.Weights(stage.theta), found.get('states', stage.state0),
         found['inputs'], extras=found.get('extras'),
         results=found['results'].Flatten() if 'results' in found else None)
 
@@ -204,7 +204,7 @@ class ForwardPass:
       state0 = stage.state0
       if self.GivesState(k):
         state0 = state0.Pack(carry.state)
-      theta = stage.theta.Transform(tf.identity)
+      theta = stage.Weights(stage.theta)
       order = carry.order
       if order:
         theta, inputs, order = self._Begin(k, theta, inputs, order)

@@ -62,7 +62,7 @@ def OneForwardOneBackward(forward, layout, d_state1, in_flight, recompute):
         results = None
         if recompute == 'selective':
           results = stage.selection.Of(visit.products)
-        seen[k] = functools.partial(_ToRunAgain, visit, results)
+        seen[k] = functools.partial(_ToRunAgain, stage, visit, results)
     with tf.device(stages[-1].device):
       d = d_state1()
     return i + 1, carries, backward.Step(carry, indices, seen, d)
@@ -77,13 +77,13 @@ def OneForwardOneBackward(forward, layout, d_state1, in_flight, recompute):
   return (detached,) + backward.Finish(carry)
 
 
-def _ToRunAgain(visit, results):
+def _ToRunAgain(stage, visit, results):
   """The Visit with its cell to be run again, from tensors of its own.
 
   Otherwise TensorFlow would find that the two runs are the same, and merge
   them.
   """
-  theta, state0, inputs = [
-      m.Transform(tf.identity) for m in (visit.theta, visit.state0, visit.inputs)
+  state0, inputs = [
+      m.Transform(tf.identity) for m in (visit.state0, visit.inputs)
   ]
-  return Visit(theta, state0, inputs, results=results)
+  return Visit(stage.Weights(visit.theta), state0, inputs, results=results)

@@ -78,6 +78,8 @@ class Stage:
     inputs_spec, state1_spec, extras_spec, out_spec: NestedMaps of TensorSpec,
       what Trace found; without the time dimension.
     captures: Differentiable tensors from outside that the cell uses.
+    read, trainable: For each tensor of theta.Flatten(), whether the cell takes
+      it, and whether it may have a gradient.
     selection: A kept_results.Selection.
     returned, trained, passed_back: For each tensor of state1.Flatten(), of theta
       and of the inputs, whether it has a gradient. Once FindGradients was called.
@@ -147,6 +149,7 @@ class Stage:
       self.selection = kept_results.Selection(
           self.name, products, state0.Flatten() + inputs.Flatten())
       self._traced = theta, inputs, state1
+      self._FindWeights(theta.Flatten(), state1.Flatten())
       self.inputs_spec = inputs_spec
       self.state1_spec = Specs(state1)
       self.extras_spec = Specs(extras)
@@ -154,6 +157,29 @@ class Stage:
     self._RefuseStatefulOps(graph)
     self._RefuseOtherState()
     self.captures = self._Captures([outer for outer, _ in graph.captures])
+
+  def _FindWeights(self, theta, state1):
+    """Sets `read` and `trainable`; a cell_grad may want any weight."""
+    self.trainable = [Differentiable(x) for x in theta]
+    self.read = [True] * len(theta)
+    if self.cell_grad is None:
+      sources = graph_walk.Sources(state1, differentiable=True)
+      self.trainable = [Differentiable(x) and id(x) in sources for x in theta]
+      given = set(map(id, state1))
+      self.read = [bool(x.consumers()) or id(x) in given for x in theta]
+
+  def Weights(self, theta):
+    """Copies, made here, of the weights that the cell reads.
+
+    The others, such as the moving averages of a batch normalisation in training,
+    stay as they are, so that a loop that is built doesn't carry them.
+
+    Args:
+      theta: NestedMap like `theta`.
+    """
+    return Replace(
+        theta, self.read,
+        [tf.identity(x) for x, r in zip(theta.Flatten(), self.read) if r])
 
   def FindGradients(self, wanted):
     """Finds which tensors of a traced cell have a gradient.

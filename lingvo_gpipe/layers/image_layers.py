@@ -45,7 +45,8 @@ class BatchNorm(bn_layers.BatchNormLayerNoPadding):
       outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
           tf.cast(inputs, p.dtype), 1.0 + theta.gamma, theta.beta,
           epsilon=p.epsilon)
-      self._Accumulate(tf.size(inputs) // p.dim, mean, variance)
+      if not self.accumulators.counts.is_disabled:
+        self._Accumulate(_NumVectors(inputs), mean, variance)
       return tf.cast(outputs, inputs.dtype)
 
   def _CanFuse(self, inputs):
@@ -60,23 +61,28 @@ class BatchNorm(bn_layers.BatchNormLayerNoPadding):
     """Adds a micro-batch's moments, as sums, to those before.
 
     Args:
-      count: How many vectors were normalised.
+      count: How many vectors were normalised, a float or float32 scalar.
       mean: Their mean.
-      variance: The estimate of their variance that has no bias.
+      variance: The estimate of their variance that has no bias: that of theirs
+        by count / (count - 1), where count is more than 1.
     """
-    count = tf.cast(count, tf.float32)
-    # TensorFlow multiplies by n / (n - 1), where n is more than 1.
-    variance *= (count - 1.0) / count
     acc = self.accumulators
     acc.counts.Update(count)
     acc.mean_ss.Update(mean * count)
-    acc.variance_ss.Update((variance + tf.square(mean)) * count)
+    acc.variance_ss.Update(variance * (count - 1.0) + tf.square(mean) * count)
 
   def CreateVariable(self, name, var_params, *args, **kwargs):
     if name == 'gamma':  # Lingvo multiplies by 1 + gamma.
       init = py_utils.WeightInit.Constant(self.params.initial_scale - 1.0)
       var_params = var_params.Copy().Set(init=init)
     super().CreateVariable(name, var_params, *args, **kwargs)
+
+
+def _NumVectors(images):
+  """The number of pixels in images, a float where the shape is known."""
+  if images.shape.is_fully_defined():
+    return float(images.shape[:-1].num_elements())
+  return tf.cast(tf.size(images[..., 0]), tf.float32)
 
 
 class Projection(layers.ProjectionLayer):
