@@ -173,6 +173,30 @@ def testWeightWithoutEffectHasZeroGradient(devices):
   np.testing.assert_allclose(d_weights, [7., 0., 0.])
 
 
+def _InLoops(devices, recompute, **unread):
+  """How many operators the loops have with weights that no cell reads."""
+
+  def Double(theta, state0, inputs):
+    del state0
+    return NestedMap(x=inputs.x * theta.w), NestedMap()
+
+  with tf.Graph().as_default() as graph:
+    thetas = [NestedMap(w=tf.constant(2.), **unread) for _ in range(2)]
+    thetas = [theta.Transform(tf.convert_to_tensor) for theta in thetas]
+    outputs, _ = stacked_recurrent.StackedRecurrent(
+        devices.Names(2), [Double, Double], None, lambda x: x, lambda x: x, thetas,
+        [NestedMap(x=tf.constant(0.))] * 2, NestedMap(x=tf.constant([1., 2.])),
+        recompute=recompute)
+    tf.gradients(outputs.x, [theta.w for theta in thetas])
+    return sum(op.type in ('Enter', 'NextIteration') for op in graph.get_operations())
+
+
+@pytest.mark.parametrize('recompute', ['always', 'never'])
+def testLoopsCarryNoWeightThatTheCellDoesNotRead(devices, recompute):
+  assert _InLoops(devices, recompute) == _InLoops(
+      devices, recompute, moving_mean=1., steps=3)
+
+
 class _Counting(base_layer.BaseLayer):
   """A layer whose cell counts its calls, twice for one recomputed by mistake."""
 
