@@ -13,6 +13,10 @@ from tensorflow.python.framework import ops
 # pylint: enable=g-direct-tensorflow-import
 
 
+class _Scratch(func_graph.FuncGraph):
+  """A graph that nobody runs."""
+
+
 def ScratchGraph(name):
   """Returns a graph to trace a cell in, for its shapes alone.
 
@@ -25,7 +29,7 @@ def ScratchGraph(name):
   Returns:
     A graph with `captures`: pairs (outer tensor, its stand-in in the graph).
   """
-  return func_graph.FuncGraph(name)
+  return _Scratch(name)
 
 
 @contextlib.contextmanager
@@ -80,6 +84,11 @@ def FlopsUncounted():
 def InFunction(graph):
   """Whether `graph` is the body of a function."""
   return graph.building_function
+
+
+def IsCalled(graph):
+  """Whether `graph` is the body of a function that is there to be called, which a scratch graph isn't."""
+  return InFunction(graph) and not isinstance(graph, _Scratch)
 
 
 def NewOps(graph):

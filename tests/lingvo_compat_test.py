@@ -51,13 +51,16 @@ def testKnowsTheBodyOfAFunction():
 
   @tf.function(autograph=False)
   def Body():
-    seen.append(lingvo_compat.InFunction(tf.get_default_graph()))
+    graph = tf.get_default_graph()
+    seen.append((lingvo_compat.InFunction(graph), lingvo_compat.IsCalled(graph)))
     return tf.constant(0)
 
   with tf.Graph().as_default() as graph:
     Body()
-    assert not lingvo_compat.InFunction(graph)
-  assert set(seen) == {True}
+    assert not lingvo_compat.InFunction(graph) and not lingvo_compat.IsCalled(graph)
+    scratch = lingvo_compat.ScratchGraph('scratch')
+  assert set(seen) == {(True, True)}
+  assert lingvo_compat.InFunction(scratch) and not lingvo_compat.IsCalled(scratch)
 
 
 def testClusterIsTheClassBehindTheFactory():

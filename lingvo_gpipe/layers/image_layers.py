@@ -14,6 +14,8 @@ from lingvo.core import layers
 from lingvo.core import py_utils
 from lingvo.core import tshape
 
+from lingvo_gpipe import lingvo_compat
+
 
 # TensorFlow's fused operator takes no less (cuDNN's bound).
 _LEAST_EPSILON = 1.001e-5
@@ -50,11 +52,17 @@ class BatchNorm(bn_layers.BatchNormLayerNoPadding):
       return tf.cast(outputs, inputs.dtype)
 
   def _CanFuse(self, inputs):
-    """Whether TensorFlow's operator does what is asked for."""
+    """Whether TensorFlow's operator does what is asked for.
+
+    In a function TensorFlow joins it to the ReLU that follows, and then runs a
+    kernel that gives nothing: the pass that puts oneDNN's in its place doesn't
+    look into functions (TensorFlow 2.13).
+    """
     p = self.params
     return (
         p.dtype == tf.float32 and inputs.shape.rank == 4 and
         p.epsilon >= _LEAST_EPSILON and
+        not lingvo_compat.IsCalled(tf.get_default_graph()) and
         not py_utils.testonly_skip_norm_layers() and not py_utils.use_tpu())
 
   def _Accumulate(self, count, mean, variance):

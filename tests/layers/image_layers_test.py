@@ -70,5 +70,23 @@ def testBatchNormOfHalfPrecision():
       y, (images - images.mean((0, 1, 2))) / images.std((0, 1, 2)), atol=1e-2)
 
 
+def testBatchNormInAFunction():
+  images = _Images(5, 4, 4, 3).astype(np.float32)
+  with tf.Graph().as_default():
+    layer = image_layers.BatchNorm.Params().Set(name='bn', dim=3).Instantiate()
+
+    @tf.Defun(*[tf.float32] * 5, noinline=True)
+    def Function(x, *theta):
+      x.set_shape(images.shape)
+      return tf.nn.relu(layer.FProp(layer.theta.Pack(theta), x))
+
+    y = Function(images, *[tf.convert_to_tensor(w) for w in layer.theta.Flatten()])
+    with tf.Session() as session:
+      session.run(tf.global_variables_initializer())
+      y = session.run(y)
+  expected = (images - images.mean((0, 1, 2))) / images.std((0, 1, 2))
+  np.testing.assert_allclose(y, np.maximum(expected, 0.), rtol=1e-4, atol=1e-4)
+
+
 if __name__ == '__main__':
   sys.exit(pytest.main([__file__] + sys.argv[1:]))
