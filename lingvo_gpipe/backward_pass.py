@@ -112,8 +112,8 @@ class _StageBackward:
   """One stage's part of it.
 
   Sums of gradients are kept for each weight that may have one. Whether it has
-  shows only once the body is built; a sum without a gradient goes round the loop
-  unused, and TensorFlow drops it from the graph.
+  shows only once the body is built; a sum without a gradient goes round the
+  loop unused, and TensorFlow drops it from the graph.
   """
 
   def __init__(self, forward, k, d_final):
@@ -182,7 +182,7 @@ class _StageBackward:
         self._Sums(carry.captures, self._stage.captures, self._seen_captures))
 
   def _Trainable(self, theta):
-    """Of a list after theta.Flatten(), what belongs to weights that may have a gradient."""
+    """Of a list after theta.Flatten(), what may have a gradient."""
     return [x for x, t in zip(theta, self._stage.trainable) if t]
 
   def _Gradients(self, visit, t, d_state1):
@@ -229,7 +229,7 @@ class _StageBackward:
     return d_theta, d_state0.Flatten(), d_inputs, list(found)
 
   def _Add(self, sums, grads, seen):
-    """sums + grads, of which some may be None; `seen` becomes True for the others."""
+    """sums + grads, of which some may be None; `seen` is set for the others."""
     out = []
     for i, (total, d) in enumerate(zip(sums, grads)):
       if d is not None:
