@@ -1,4 +1,4 @@
-"""What set-up finds on machines of several kinds: tools/find_python.sh and tools/pip_to_uv.py."""
+"""Set-up on machines of several kinds: tools/find_python.sh, tools/setup.sh and tools/pip_to_uv.py."""
 
 import importlib.util
 import os
@@ -60,6 +60,21 @@ def testSaysThatVenvIsMissing(tmp_path):
   found, note = _FindPython([tmp_path], tmp_path, _OTHER)
   assert found is None
   assert f'apt-get install python{_OTHER}-venv' in note
+
+
+def testLeavesAloneWhatALinkPointsTo(tmp_path):
+  # Set-up ends where this Python is to make the environment.
+  _Script(tmp_path / 'python3.10', 'case "$*" in *version_info*) echo 3.10 $0;; *--clear*) exit 77;; esac')
+  (tmp_path / 'others').mkdir()
+  (tmp_path / 'others/package').touch()
+  (tmp_path / 'venv').symlink_to(tmp_path / 'others')
+  run = subprocess.run(
+      [_TOOLS / 'setup.sh', tmp_path / 'venv'], capture_output=True, text=True, check=False, cwd=_TOOLS.parent,
+      env={'PATH': f'{tmp_path}:/usr/bin:/bin', 'HOME': str(tmp_path), 'STACK': 'portable'})
+  assert run.returncode == 77, run.stderr
+  assert f'{tmp_path}/venv is a link, to {tmp_path}/others' in run.stdout
+  assert (tmp_path / 'others/package').exists()
+  assert not (tmp_path / 'venv').is_symlink()
 
 
 def _PipToUv():

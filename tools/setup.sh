@@ -85,6 +85,11 @@ say "Python: $python"
 gpu=
 if [ "${GPU:-}" = 1 ] || [ -e "$venv/ready-gpu" ]; then gpu=-gpu; fi
 
+# Where VENV is a link, Python would empty the environment that it points to, another's perhaps, and then refuse.
+if [ -L "$venv" ]; then
+  say "$venv is a link, to $(readlink "$venv"): a folder takes its place"
+  rm "$venv"
+fi
 "$python" -m venv --clear "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement requirements/bootstrap.txt
 eval "$("$venv/bin/python" tools/pip_to_uv.py)"
