@@ -20,6 +20,7 @@ with quiet.Stderr():
   from lingvo.core import cluster_factory
   from lingvo.core import inference_graph_exporter
 
+  from lingvo_gpipe import checkpoint_state
   from lingvo_gpipe import lingvo_compat
   from lingvo_gpipe import saved_model
   from lingvo_gpipe.launcher import command_line
@@ -51,7 +52,7 @@ def _Checkpoint():
   if not FLAGS.logdir:
     raise user_errors.UserError('There is no --logdir: name the one that the model was trained in, or a --checkpoint.')
   folder = os.path.join(FLAGS.logdir, 'train')
-  path = tf.train.latest_checkpoint(folder)
+  path = checkpoint_state.Latest(folder)
   if not path:
     raise user_errors.UserError(f'There is no checkpoint in {folder}. Train the model, or name a --checkpoint.')
   return path
@@ -70,7 +71,7 @@ def _Params():
   dataset = FLAGS.inference_dataset_name
   if not models.HasDataset(FLAGS.model, dataset):
     dataset = 'Train'  # Nothing is read: the input generator only says what examples are like.
-  params = lingvo_compat.ModelRegistry().GetParams(FLAGS.model, dataset)
+  params = models.Params(lingvo_compat.ModelRegistry().GetParams, FLAGS.model, dataset)
   if 'task' not in params and not FLAGS.model_task_name:
     raise user_errors.UserError(f'{FLAGS.model} has several tasks. Name the one to export by --model_task_name.')
   # Lingvo's InferenceGraphExporter does so too. Averages of the weights then are no variables of their own.

@@ -19,6 +19,7 @@ from lingvo_gpipe import shared_weights
 from lingvo_gpipe import slices
 from lingvo_gpipe.feature_extraction import ToTuple
 from lingvo_gpipe.fill_drain import RECOMPUTE_MODES
+from lingvo_gpipe.schedule import SCHEDULES
 from lingvo_gpipe.stacked_loss import StackedLoss
 from lingvo_gpipe.stacked_recurrent import StackedRecurrent
 
@@ -127,7 +128,7 @@ class PipeliningLayer(feature_extraction.SeqLayer):
   def _CheckChoices(self):
     p = self.params
     for name, choices in (('recompute', RECOMPUTE_MODES),
-                          ('schedule', ('gpipe', '1f1b'))):
+                          ('schedule', SCHEDULES)):
       if p.Get(name) not in choices:
         raise ValueError(
             f'{p.name}: {name} is {p.Get(name)!r}; it must be one of '

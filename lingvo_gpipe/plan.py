@@ -22,6 +22,7 @@ with quiet.Stderr():
   from lingvo_gpipe import lingvo_compat
   from lingvo_gpipe.launcher import command_line
   from lingvo_gpipe.launcher import launcher_flags  # pylint: disable=unused-import
+  from lingvo_gpipe.launcher import models
   from lingvo_gpipe.launcher import pipelines
   from lingvo_gpipe.launcher import user_errors
   from lingvo_gpipe.planning import candidate
@@ -92,7 +93,7 @@ def _Plan(subject, devices):
   planner = candidate.Planner(costs_at, subject.batch, subject.slots, devices, subject.rule, subject.pipeline.in_flight)
   stages = [FLAGS.num_stages]
   if isinstance(subject.rule, list):
-    stages = [len(subject.rule) + 1]
+    stages = [_StagesOf(subject.rule, len(devices.memory))]
   elif not FLAGS.num_stages:
     stages = range(1, min(len(devices.memory), len(subject.layers)) + 1)
   recompute = [FLAGS.recompute] if FLAGS.recompute else fill_drain.RECOMPUTE_MODES
@@ -100,18 +101,36 @@ def _Plan(subject, devices):
   return planner, search.Best(planner, stages, micro_batches, recompute, schedules)
 
 
+def _StagesOf(boundaries, num_devices):
+  """Returns how many stages a list of boundaries makes.
+
+  Raises:
+    UserError: --num_stages says otherwise, or there are fewer devices.
+  """
+  num_stages = len(boundaries) + 1
+  listed = f'The boundaries {",".join(map(str, boundaries))} make {num_stages} stages'
+  if FLAGS.num_stages not in (None, num_stages):
+    raise user_errors.UserError(f'{listed}, not --num_stages={FLAGS.num_stages}. Leave that out.')
+  if num_stages > num_devices:
+    raise user_errors.UserError(
+        f'{listed}, and there are {num_devices} devices to choose from. Set --num_devices={num_stages}.')
+  return num_stages
+
+
 def _Run():
   """Prints the plan that the flags ask for; returns the exit code."""
   devices = _Devices()
   with user_errors.Translated('planning'):
-    params = lingvo_compat.ModelRegistry().GetParams(FLAGS.model, 'Train')
+    params = models.Params(lingvo_compat.ModelRegistry().GetParams, FLAGS.model, 'Train')
     pipelines.Configure(
         params, FLAGS.model, num_stages=FLAGS.num_stages, num_micro_batches=FLAGS.num_micro_batches,
         in_flight=FLAGS.in_flight, cost=FLAGS.cost, partition=FLAGS.partition)
     with cluster_factory.ForTestingWorker(mode='sync', job='trainer_client'), quiet.Stderr():
       subject = subject_lib.Subject(params, FLAGS.model)
       planner, plan = _Plan(subject, devices)
-      modes = search.Modes(planner, plan.choice, subject.schedules)
+      # The flag may ask for one that only the task's author can tell whether the task takes.
+      schedules = dict.fromkeys([*subject.schedules, plan.choice.schedule])
+      modes = search.Modes(planner, plan.choice, schedules)
       by_mode = {p.choice.recompute: planner.Memory(p.choice) for p in modes
                  if p.choice.schedule == plan.choice.schedule}
   data = report.Data(subject, FLAGS.model, devices, plan, modes, by_mode)

@@ -22,6 +22,7 @@ A stage recomputes before the gradient arrives, as soon as it is free.
 from lingvo_gpipe import clock
 
 RECOMPUTE_MODES = clock.RECOMPUTE_MODES
+SCHEDULES = ('gpipe', '1f1b')  # As flags and params name them.
 
 
 def FillDrain(num_stages, num_micro_batches, forward=1., backward=2.,

@@ -22,6 +22,7 @@ with quiet.Stderr():
   from lingvo.core import tpu_embedding_layers_v2
   from lingvo.core import tpu_embedding_manager
 
+  from lingvo_gpipe import checkpoint_state
   from lingvo_gpipe.launcher import cluster
   from lingvo_gpipe.launcher import command_line
   from lingvo_gpipe.launcher import launcher_flags
@@ -41,7 +42,7 @@ def _ParseFlags(argv):
 
 
 def _CheckLogdir():
-  """Makes the log directory; raises a UserError where that can't be done."""
+  """Makes the log directory; raises a UserError where that can't be done or nothing can be written there."""
   if FLAGS.mode in _MODES_WITHOUT_LOGDIR:
     return
   if not FLAGS.logdir:
@@ -49,10 +50,16 @@ def _CheckLogdir():
   if '://' not in FLAGS.logdir:
     # Lingvo writes a relative path into the checkpoint's state, where TensorFlow takes it as relative to that file.
     FLAGS.logdir = os.path.abspath(FLAGS.logdir)
+  train = os.path.join(FLAGS.logdir, 'train')
   try:
-    tf.io.gfile.makedirs(FLAGS.logdir)
+    tf.io.gfile.makedirs(train)
+    tried = os.path.join(train, f'.written_by_{os.getpid()}')
+    with tf.io.gfile.GFile(tried, 'w') as f:
+      f.write('')
+    tf.io.gfile.remove(tried)
+    checkpoint_state.Settle(train)
   except tf.errors.OpError as e:
-    raise user_errors.UserError(f'The directory --logdir={FLAGS.logdir} can\'t be made: {e.message}') from e
+    raise user_errors.UserError(f'The directory --logdir={FLAGS.logdir} can\'t be written: {e.message}') from e
 
 
 def _Run():

@@ -94,6 +94,20 @@ def testTheBestIsFound(run):
     assert json.loads(out)['step_seconds'] >= data['step_seconds'] / 1.02
 
 
+def testAScheduleThatOnlyTheTasksAuthorCanTell(run):
+  """The task isn't a PipelinedTask, but may call FPropLoss itself."""
+  _, out, _ = run(_SMALL, device_memory='1GB', num_stages=2, num_micro_batches=4)
+  assert '1f1b' not in out
+  code, out, _ = run(_SMALL, device_memory='1GB', num_stages=2, num_micro_batches=4, schedule='1f1b')
+  assert code == 0 and re.search('^1f1b +never ', out, re.M) and re.search('^gpipe +never ', out, re.M)
+
+
+@pytest.mark.parametrize('schedule, flags', [('1f1b', '--schedule=1f1b --in_flight=2 '), ('gpipe', '--schedule=gpipe ')])
+def testTheAdviceHasWhatWasPlannedWith(run, schedule, flags):
+  _, out, _ = run(_SMALL, device_memory='1GB', num_stages=3, num_micro_batches=4, schedule=schedule, in_flight=2)
+  assert flags + '--partition=' in out
+
+
 def testMeasuredCosts(run):
   code, out, _ = run(_SMALL, device_memory='1GB', num_stages=2, num_micro_batches=4, cost='time', json=True)
   data = json.loads(out)
@@ -139,6 +153,9 @@ def testThePapersLargestTakeSeconds(run, monkeypatch, name, stages, layers, para
     (_SMALL, dict(device_memory='1GB', num_stages=3, num_devices=2), '--num_stages=3 needs as many devices'),
     (_SMALL, dict(device_memory='1GB', num_stages=5, num_micro_batches=4), 'num_stages=5 is more than the 4 layers'),
     (_SMALL, dict(device_memory='1GB', num_stages=2, num_micro_batches=3), 'num_micro_batches=3'),
+    (_SMALL, dict(device_memory='1GB', num_stages=2, partition='1,2'), 'boundaries 1,2 make 3 stages, not'),
+    (_SMALL, dict(device_memory='1GB', num_devices=2, partition='1,2'), 'there are 2 devices to choose from'),
+    (_SMALL, dict(device_memory='1GB', model_params_override='task.pipline.name:x'), '--model_params_override: there is'),
     ('my_models.Small', dict(device_memory='1GB'), 'input_shapes of the pipeline pipeline is not set'),
     ('my_models.Unpipelined', dict(device_memory='1GB'), 'has no PipeliningLayer'),
 ])

@@ -56,15 +56,19 @@ def testLossesAreTheSameToTheLastBitForAnyNumberOfStages(launcher, tmp_path):
   assert losses[0] == losses[1]
 
 
-def testRelativeLogdir(launcher, folder):
+def testRelativeLogdirThatIsMoved(launcher, folder):
   command = ['--model=my_models.Small', '--logdir=runs/small', '--num_stages=2']
   result = launcher.Run(*command)
   assert result.code == 0 and not result.err, result
   assert 'test accuracy: ' in result.out
   assert os.path.exists(os.path.join(folder, 'runs/small/train/checkpoint'))
+  # Moved, it is the same run: its checkpoints are found, and none is deleted as if it were of an older one.
+  os.rename(os.path.join(folder, 'runs/small'), os.path.join(folder, 'runs/moved'))
+  command[1] = '--logdir=runs/moved'
   result = launcher.Run(*command, '--model_params_override=train.max_steps:9')
   assert result.code == 0 and not result.err, result
   assert 'resuming after step 8 of 9' in result.out
+  assert os.path.exists(os.path.join(folder, 'runs/moved/train/ckpt-00000008.index'))
 
 
 def testTrainsResumesAndEvaluates(launcher, tmp_path):
@@ -120,7 +124,20 @@ def testAModelWithoutAPipeline(launcher, tmp_path):
     (['--model=nowhere.Small'], 'There is no model nowhere.Small.'),
     ([], 'There is no --model.'),
     (['--model=my_models.Small', '--logdir='], 'There is no --logdir'),
-    (['--model=my_models.Small', '--logdir=/proc/none'], "--logdir=/proc/none can't be made"),
+    (['--model=my_models.Small', '--logdir=/proc/none'], "--logdir=/proc/none can't be written"),
+    (['--model=my_models.Small', '--logdir=/proc'], "--logdir=/proc can't be written"),
+    (['--model=my_models.Small', '--mode=Sync'], 'It is one of sync, async'),
+    (['--model=my_models.Small', '--job=trainer'], 'With --mode=sync the job that trains is trainer_client.'),
+    (['--model=my_models.Small', '--mode=async', '--job=trainer_client'], 'the job that trains is trainer.'),
+    (['--model=my_models.Small', '--worker_split_size=2'], 'not a multiple of --worker_split_size'),
+    (['--model=my_models.Small', '--worker_gpus=99'], '--worker_gpus=99, and TensorFlow found'),
+    (['--model=my_models.Small', '--in_flight=2'], '--in_flight=2 bounds'),
+    (['--model=my_models.Small', '--mode=inspect_model', '--num_stages=5'], 'num_stages=5'),
+    (['--model=my_models.Small', '--mode=inspect_model', '--model_params_override=tran.max_steps:3'], 'tran'),
+    (['--model=my_models.Small', '--job=evaler_once_test'], 'names a dataset and a step'),
+    (['--model=my_models.Small', '--job=evaler_once_test@99'], 'There is no checkpoint'),
+    (['--model=my_models.Small', '--job=worker', '--cluster_spec=worker'], 'Invalid job specification: worker'),
+    (['--model=my_models.Small', '--job=trainer_client', '--cluster_spec=ps=localhost:1'], 'KeyError: worker'),
     (['--model=my_models.Small', '--num_stages=5'], 'num_stages=5'),
     (['--model=my_models.Small', '--num_stages=0'], '--num_stages=0'),
     (['--model=my_models.Small', '--num_stage=2'], 'Did you mean: num_stages'),

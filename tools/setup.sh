@@ -99,6 +99,8 @@ quiet=--quiet
 if [ -t 2 ]; then quiet=; fi
 # --no-deps: the list is complete, and lingvo's wheel declares much that training never imports (see pyproject.toml).
 "$venv/bin/uv" pip install $quiet --python "$venv/bin/python" --no-deps --requirement "$requirements"
+# The project itself, so that its commands work from any folder.
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --editable .
 if [ "$stack$gpu" = portable-gpu ]; then tools/link_cuda.sh "$venv"; fi
 
 # Shows that it works and lets Python compile what training imports, so that the next command starts in less than half

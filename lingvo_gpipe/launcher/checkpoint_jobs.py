@@ -70,6 +70,13 @@ class _CheckpointJob(runners.Stoppable):
 class Evaler(_CheckpointJob, lingvo_runners.Evaler):
   """Takes the metrics of checkpoints."""
 
+  def EvalCheckpoint(self, ckpt_id):
+    path = os.path.join(self._train_dir, f'ckpt-{ckpt_id:08d}')
+    if not tf.io.gfile.exists(path + '.index'):
+      raise user_errors.UserError(f'There is no checkpoint {path}, so --job can\'t evaluate it.')
+    runners.CheckCheckpoint(path, self._graph, 'Give the --logdir of this model.')
+    super().EvalCheckpoint(ckpt_id)
+
   def EvalLatestCheckpoint(self, last_path=None):
     try:
       super().EvalLatestCheckpoint(last_path)

@@ -1,7 +1,11 @@
-"""The launcher's own flags, and its defaults for Lingvo's."""
+"""The launcher's own flags, and its defaults for Lingvo's and what those may say."""
+import re
+
 from absl import flags
+from lingvo import trainer as lingvo_trainer  # pylint: disable=unused-import  # It defines the flags that are checked.
 
 from lingvo_gpipe import fill_drain
+from lingvo_gpipe import schedule
 
 FLAGS = flags.FLAGS
 
@@ -21,7 +25,7 @@ flags.DEFINE_enum(
     'but products with weights (matrix products, convolutions), nothing. In this order it takes more memory and less '
     'work. Default: the model\'s own.')
 flags.DEFINE_enum(
-    'schedule', None, ['gpipe', '1f1b'],
+    'schedule', None, list(schedule.SCHEDULES),
     'gpipe: all micro-batches go forward, then all go back. 1f1b: each goes back as soon as it is through, so that '
     'memory does not grow with their number. Default: the model\'s own.')
 flags.DEFINE_integer(
@@ -57,6 +61,36 @@ OWN_FLAGS = (
 COMMON_FLAGS = ('model', 'logdir', 'job', 'mode', 'run_locally', 'model_params_override', 'saver_max_to_keep')
 # Flags that say how many devices there are: who gives one of them wants Lingvo's own way of counting devices.
 _DEVICE_COUNT_FLAGS = ('worker_gpus', 'worker_tpus', 'worker_split_size', 'worker_replicas', 'ps_gpus', 'ps_replicas')
+
+
+# Of each mode that runs jobs, the one that trains.
+_TRAINING_JOBS = {'sync': 'trainer_client', 'async': 'trainer'}
+_MODES = (
+    *_TRAINING_JOBS, 'shell', 'inspect_evaler', 'inspect_decoder', 'inspect_model', 'inspect_params',
+    'write_inference_graph')
+
+# Without these, Lingvo ends with a bare assertion.
+flags.register_validator('mode', lambda mode: mode in _MODES, f'It is one of {", ".join(_MODES)}.')
+
+
+@flags.multi_flags_validator(['mode', 'job'])
+def _CheckJobs(values):
+  """Raises a ValidationError for a job that the mode doesn't have, or an evaler_once job that names no checkpoint."""
+  mode, job = values['mode'], values['job']
+  trains = _TRAINING_JOBS.get(mode)
+  if trains and {*_TRAINING_JOBS.values()} & {*job.split(',')} - {trains}:
+    raise flags.ValidationError(f'With --mode={mode} the job that trains is {trains}.')
+  if job.startswith('evaler_once_') and not re.fullmatch(r'evaler_once_[^_@]+@\d+', job):
+    raise flags.ValidationError('Such a job names a dataset and a step, as in --job=evaler_once_test@400.')
+  return True
+
+
+@flags.multi_flags_validator(
+    ['worker_gpus', 'worker_tpus', 'worker_split_size'],
+    'So many devices (one if none are given) are not a multiple of --worker_split_size.')
+def _SplitsFillAReplica(values):
+  """Whether a replica's devices are some whole splits."""
+  return (values['worker_gpus'] or values['worker_tpus'] or 1) % max(1, values['worker_split_size']) == 0
 
 
 def SetDefaults():

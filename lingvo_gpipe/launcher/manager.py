@@ -36,6 +36,7 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     super().__init__(model)
     self._stage_devices = []
     self._one_micro_batch_in_eval = False
+    self._saves = False  # Whether a job of this process saves checkpoints.
 
   @property
   def Trainer(self):
@@ -50,23 +51,26 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     return super().Decoder if py_utils.IsEagerMode() else checkpoint_jobs.Decoder
 
   def GetParamsForDataset(self, job_name, dataset_name):
-    params = super().GetParamsForDataset(job_name, dataset_name)
+    params = models.Params(super().GetParamsForDataset, job_name, dataset_name)
     num_micro_batches = FLAGS.num_micro_batches
     if self._one_micro_batch_in_eval and job_name in ('evaler', 'decoder'):
       num_micro_batches = 1
     pipelines.Configure(
         params, self._model_name, num_stages=FLAGS.num_stages, num_micro_batches=num_micro_batches,
         recompute=FLAGS.recompute, schedule=FLAGS.schedule, in_flight=FLAGS.in_flight, cost=FLAGS.cost,
-        cost_cache=FLAGS.logdir and os.path.join(FLAGS.logdir, 'layer_times.json') if FLAGS.cost == 'time' else None,
-        partition=FLAGS.partition)
+        partition=FLAGS.partition, cost_cache=os.path.join(FLAGS.logdir, 'layer_times.json') if FLAGS.logdir else None)
+    pipelines.CheckInFlight(params, FLAGS.in_flight)
     return params
 
   def _CreateRunner(self, job, model_task_name, logdir, tf_master, trial):
     """Creates a runner; for evaluation, with one micro-batch where the batch there can't be split as in training."""
+    evaluates = job.startswith(('evaler_', 'decoder_'))
+    if evaluates and FLAGS.run_locally:
+      tf_master = ''  # In the local server, two jobs would share variables.
     try:
       return super()._CreateRunner(job, model_task_name, logdir, tf_master, trial)
     except ValueError:
-      if not job.startswith(('evaler_', 'decoder_')) or self._one_micro_batch_in_eval:
+      if not evaluates or self._one_micro_batch_in_eval:
         raise
     self._one_micro_batch_in_eval = True
     return super()._CreateRunner(job, model_task_name, logdir, tf_master, trial)
@@ -104,17 +108,20 @@ class RunnerManager(lingvo_trainer.RunnerManager):
         'inspect_evaler': self.InspectDatasets, 'inspect_decoder': self.InspectDecoder,
         'write_inference_graph': self.WriteInferenceGraph}.get(FLAGS.mode)
     if inspect:
-      inspect()  # Not by way of super().Start(), which would log all that it does.
+      with user_errors.Translated(f'--mode={FLAGS.mode}'):
+        inspect()  # Not by way of super().Start(), which would log all that it does.
       return 0
     if FLAGS.mode not in ('sync', 'async') or FLAGS.use_eager or FLAGS.tpu or FLAGS.infer_tpu_cluster:
       super().Start()
       return 0
     with quiet.Stderr():
       self.MaybeConfigRunLocally()
-    self.MaybeConfigRunDistributed()
-    self.MaybeLaunchTensorFlow()
+    with user_errors.Translated('reading --cluster_spec, --job and --task'):
+      self.MaybeConfigRunDistributed()
+      self.MaybeLaunchTensorFlow()
     if FLAGS.job.startswith('evaler_once_'):
-      self.RunEvalerOnce()
+      with user_errors.Translated('building the model'):
+        self.RunEvalerOnce()
       return 0
     return self._Run(FLAGS.job.split(','))
 
@@ -124,6 +131,8 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     if counted and FLAGS.stage_devices:
       raise user_errors.UserError(
           '--stage_devices lists devices and --worker_gpus or the like counts them: give one or the other.')
+    if FLAGS.worker_gpus and FLAGS.run_locally:
+      stage_devices.CheckNumGpus(FLAGS.worker_gpus)
     if counted or FLAGS.tpu or FLAGS.use_eager or FLAGS.run_locally == 'tpu':
       return
     if not FLAGS.run_locally and not FLAGS.stage_devices:
@@ -132,13 +141,7 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     if not wanted and FLAGS['run_locally'].present:
       wanted = FLAGS.run_locally
     job = 'trainer' if FLAGS.mode == 'async' else 'trainer_client'
-    try:
-      params = self.GetParamsForDataset(job, 'Train')
-    except AttributeError as e:
-      if not (FLAGS.model_params_override or FLAGS.model_params_file_override):
-        raise
-      source = FLAGS.model_params_file_override or '--model_params_override'
-      raise user_errors.UserError(f'{source}: there is no parameter {e}') from e
+    params = self.GetParamsForDataset(job, 'Train')
     with quiet.Stderr():
       num_gpus = stage_devices.NumGpus()
     self._stage_devices = stage_devices.Resolve(wanted, pipelines.NumStages(params), num_gpus)
@@ -152,6 +155,7 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     with user_errors.Translated('building the model'):
       all_runners = self.CreateRunners(jobs, FLAGS.logdir)
     trainers = [r for r in all_runners if isinstance(r, runners.Trainer)]
+    self._saves = FLAGS.checkpoint_in_trainer_cpu or any(isinstance(r, runners.Controller) for r in all_runners)
     if not trainers:
       self.StartRunners(all_runners)
       return 0
@@ -164,15 +168,18 @@ class RunnerManager(lingvo_trainer.RunnerManager):
         runner.stop_signals = signals
       self.StartRunners(all_runners)
     if signals.received:
-      print(f'Stopped after step {trainers[0].last_step}; the checkpoint is in {os.path.join(FLAGS.logdir, "train")}. '
-            f'The same command resumes:\n  {shlex.join(sys.orig_argv)}', flush=True)
+      saved = f'the checkpoint is in {os.path.join(FLAGS.logdir, "train")}' if self._saves else (
+          'checkpoints are the controller\'s')
+      print(f'Stopped after step {trainers[0].last_step}; {saved}. The same command resumes:\n'
+            f'  {shlex.join(sys.orig_argv)}', flush=True)
       return signals.exit_code
     if FLAGS.eval_at_end and FLAGS.run_locally:
       self._EvalAtEnd(trainers[0])
     return 0
 
   def _Stopping(self):
-    print('\nStopping: the step under way is finished and a checkpoint saved. Once more to stop at once, without.',
+    saved = ' and a checkpoint saved' if self._saves else ''
+    print(f'\nStopping: the step under way is finished{saved}. Once more to stop at once, without.',
           file=sys.stderr, flush=True)
 
   def _EvalAtEnd(self, trainer):

@@ -6,12 +6,14 @@ import io
 import pkgutil
 import sys
 
+from absl import flags
 from lingvo import model_imports
 from lingvo.core import base_model_params
 
 from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe.launcher import user_errors
 
+FLAGS = flags.FLAGS
 _PACKAGE = 'model_registry'
 
 
@@ -77,6 +79,25 @@ def HasDataset(name, dataset):
     if issubclass(cls, base):
       return getattr(cls, dataset, None) is not getattr(base, dataset, None)
   return hasattr(cls, dataset)
+
+
+def Params(get, *args):
+  """Returns a model's params.
+
+  Args:
+    get: gives them, with the overrides of the command line, such as GetParams of a model registry.
+    *args: what it is called with.
+
+  Raises:
+    UserError: an override names a parameter that isn't there.
+  """
+  try:
+    return get(*args)
+  except AttributeError as e:
+    source = FLAGS.model_params_file_override or FLAGS.model_params_override and '--model_params_override'
+    if not source:
+      raise
+    raise user_errors.UserError(f'{source}: there is no parameter {e}') from e
 
 
 def ImportAll(report=lambda module, error: None, name=None):

@@ -44,12 +44,13 @@ def FindLayers(layer):
   return found
 
 
-def Configure(params, model_name, **values):
+def Configure(params, model_name, cost_cache=None, **values):
   """Sets the flags' values in each pipeline of a model's params.
 
   Args:
     params: the model's params, changed in place.
     model_name: for messages.
+    cost_cache: a file for the times of layers, where the model names none.
     **values: {name of a flag and of a param of PipeliningLayer: value}, such as num_stages=4. None leaves the model's
       own. `partition` is text, as --partition takes it.
 
@@ -58,7 +59,7 @@ def Configure(params, model_name, **values):
   """
   pipelines = FindParams(params)
   values = {name: value for name, value in values.items() if value is not None}
-  given = [f'--{name}={value}' for name, value in values.items() if value != 1 and name != 'cost_cache']
+  given = [f'--{name}={value}' for name, value in values.items() if value != 1]
   if given and not pipelines:
     raise user_errors.UserError(
         f'{model_name} has no PipeliningLayer, so there is nothing that {" or ".join(given)} could split. Put the '
@@ -74,6 +75,17 @@ def Configure(params, model_name, **values):
           f'--num_stages={num_stages} doesn\'t fit the pipeline {p.name} of {model_name}: its cell_tpl lists '
           f'{len(p.cell_tpl)} cells, one a stage. Give the layers as `layers` to have them cut into any number.')
     p.Set(**values)
+    if p.cost == 'time':
+      p.cost_cache = p.cost_cache or cost_cache
+
+
+def CheckInFlight(params, in_flight):
+  """Raises a UserError for a value of --in_flight, or None, that no pipeline in a tree of params heeds."""
+  schedules = {p.schedule for p in FindParams(params)}
+  if in_flight and schedules and '1f1b' not in schedules:
+    raise user_errors.UserError(
+        f'--in_flight={in_flight} bounds the micro-batches under way with --schedule=1f1b, and the schedule is '
+        f'{", ".join(sorted(schedules))}. Give that flag too, or leave this one out.')
 
 
 def ParsePartition(text):

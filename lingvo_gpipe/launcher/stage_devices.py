@@ -12,6 +12,16 @@ def NumGpus():
   return len(tf.config.list_physical_devices('GPU'))
 
 
+def CheckNumGpus(worker_gpus):
+  """Raises a UserError where this machine's GPUs are not as many as --worker_gpus says: Lingvo takes all of them."""
+  num_gpus = NumGpus()
+  if worker_gpus != num_gpus:
+    raise user_errors.UserError(
+        f'--worker_gpus={worker_gpus}, and TensorFlow found {_Count(num_gpus, "GPU") if num_gpus else "no GPU"}. Give '
+        'the number that there is; the variable CUDA_VISIBLE_DEVICES hides some. Without --worker_gpus, '
+        '--stage_devices picks devices by name.')
+
+
 def Resolve(wanted, num_stages, num_gpus):
   """Returns the full name of each stage's device.
 

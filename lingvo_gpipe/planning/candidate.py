@@ -12,8 +12,6 @@ from lingvo_gpipe import partition
 from lingvo_gpipe import schedule as schedule_lib
 from lingvo_gpipe.planning import memory as memory_lib
 
-SCHEDULES = ('gpipe', '1f1b')
-
 
 @dataclasses.dataclass(frozen=True)
 class Devices:

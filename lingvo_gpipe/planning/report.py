@@ -48,6 +48,7 @@ def Data(subject, model, devices, plan, modes, memory_by_mode):
       bandwidth=devices.bandwidth,
       **_Choice(plan),
       partition=plan.boundaries,
+      in_flight=subject.pipeline.in_flight if plan.choice.schedule == '1f1b' else None,
       imbalance=plan.imbalance,
       needed_memory=max(plan.no_fit.needed) if plan.no_fit else None,
       stages=[
@@ -156,7 +157,8 @@ def Flags(data):
   """The trainer's flags that make this plan come true."""
   flags = [
       f'--{name}={data[name]}' for name in
-      ('num_stages', 'num_micro_batches', 'recompute', 'schedule')
+      ('num_stages', 'num_micro_batches', 'recompute', 'schedule', 'in_flight')
+      if data[name] is not None
   ]
   if data['partition']:
     flags.append('--partition=' + ','.join(map(str, data['partition'])))

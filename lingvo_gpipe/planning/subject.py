@@ -14,6 +14,7 @@ from lingvo_gpipe.feature_extraction import ToTuple
 from lingvo_gpipe.launcher import pipelines
 from lingvo_gpipe.launcher import user_errors
 from lingvo_gpipe.planning import optimizer_slots
+from lingvo_gpipe.schedule import SCHEDULES
 
 _SCALED = ('forward_flops', 'backward_flops', 'input_bytes', 'output_bytes',
            'kept_bytes', 'peak_bytes', 'product_flops', 'product_bytes')
@@ -39,8 +40,13 @@ class Subject:
       model_name: For messages.
 
     Raises:
-      UserError: there isn't one pipeline whose input shapes are known.
+      UserError: there isn't one task and in it one pipeline whose input shapes
+        are known.
     """
+    if 'task' not in params:
+      raise user_errors.UserError(
+          f'{model_name} has several tasks; a plan is made for one. Register a '
+          'model of each (RegisterSingleTaskModel).')
     found = pipelines.FindParams(params)
     if len(found) != 1:
       raise user_errors.UserError(
@@ -63,10 +69,9 @@ class Subject:
     first = [s for s in py_utils.Flatten(specs) if s][0]
     self.batch = first.shape.as_list()[p.batch_dim]
     self.slots = optimizer_slots.SlotsPerWeight(params.task.train)
-    self.schedules = ['gpipe']
+    self.schedules = [self.pipeline.schedule]
     if issubclass(params.task.cls, pipelined_task.PipelinedTask):
-      own = self.pipeline.schedule
-      self.schedules = [own] + [s for s in ('gpipe', '1f1b') if s != own]
+      self.schedules += [s for s in SCHEDULES if s not in self.schedules]
     self._costs = {}
 
   def CostsAt(self, num_micro_batches):

@@ -54,6 +54,22 @@ def testResultsAndSummaries(launcher, logdir, job, folder):
     assert (logdir / folder / 'decoder_out_000000008').exists()
 
 
+def testTwoJobsOfOneProcess(launcher, logdir, tmp_path):
+  """They have variables of their own."""
+  shutil.copytree(logdir / 'train', tmp_path / 'train')
+  result = launcher.Run(*_FLAGS, f'--logdir={tmp_path}', '--job=evaler_test,decoder_test')
+  assert result.code == 0 and not result.err, result
+  accuracy = re.search(r'^test accuracy: (\S+)$', (logdir / 'out').read_text(), re.MULTILINE).group(1)
+  assert result.out.splitlines() == [f'step 8: test accuracy: {accuracy}'] * 2
+
+
+def testOneCheckpoint(launcher, logdir, tmp_path):
+  shutil.copytree(logdir / 'train', tmp_path / 'train')
+  result = launcher.Run(*_FLAGS, f'--logdir={tmp_path}', '--job=evaler_once_test@8')
+  assert result.code == 0 and not result.err, result
+  assert re.fullmatch(r'step 8: test accuracy: \S+\n', result.out)
+
+
 @pytest.mark.slow
 def testFollowsATraining(launcher, tmp_path):
   """Begun before it, and ended by its last checkpoint."""

@@ -44,6 +44,13 @@ def testRefuses(wanted, num_stages, num_gpus, message):
     stage_devices.Resolve(wanted, num_stages, num_gpus)
 
 
+def testNumGpusIsTheMachines():
+  num_gpus = stage_devices.NumGpus()
+  stage_devices.CheckNumGpus(num_gpus)
+  with pytest.raises(user_errors.UserError, match=f'--worker_gpus={num_gpus + 1}, and TensorFlow found'):
+    stage_devices.CheckNumGpus(num_gpus + 1)
+
+
 def testDeviceCount():
   assert stage_devices.DeviceCount([]) == {'CPU': 1}
   assert stage_devices.DeviceCount([_LOCAL + 'CPU:0', _LOCAL + 'CPU:3']) == {'CPU': 4, 'GPU': 0}
