@@ -13,6 +13,7 @@ from lingvo.core import py_utils
 
 from lingvo_gpipe import kept_results
 from lingvo_gpipe import slices
+from lingvo_gpipe.stage import AmongNones
 from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Floats
 
@@ -45,7 +46,7 @@ class BackwardPass:
     with tf.device(self._stages[0].device):
       self._inputs_spec = forward.FromBefore(0, self._stages[0].inputs_spec)
       self._d_inputs = slices.Slices(
-          self._inputs_spec.Filter(Differentiable), layout)
+          py_utils.NestedMap(floats=Floats(self._inputs_spec)), layout)
     self._saw_inputs = {}
 
   def Start(self, tokens):
@@ -84,9 +85,9 @@ class BackwardPass:
     for key, d in d_inputs.FlattenItems():
       self._saw_inputs[key] = self._saw_inputs.get(key) or d is not None
     with tf.device(self._stages[0].device):
-      d_inputs = _ZerosForNone(d_inputs, inputs)
       after.written = self._d_inputs.With(carry.written).Write(
-          indices[0], d_inputs).arrays
+          indices[0],
+          py_utils.NestedMap(floats=_ZerosForNone(d_inputs, inputs))).arrays
     return after
 
   def Finish(self, carry):
@@ -100,10 +101,11 @@ class BackwardPass:
       inputs).
     """
     with tf.device(self._stages[0].device):
-      joined = dict(self._d_inputs.With(carry.written).Join().FlattenItems())
+      joined = AmongNones(self._inputs_spec,
+                          self._d_inputs.With(carry.written).Join().floats)
     d_joined = [
-        joined.get(key) if self._saw_inputs.get(key) else None
-        for key, _ in self._inputs_spec.FlattenItems()
+        d if self._saw_inputs.get(key) else None
+        for key, d in joined.FlattenItems()
     ]
     return [s.Finish(c) for s, c in zip(self._steps, carry.stages)], d_joined
 
@@ -196,10 +198,9 @@ class _StageBackward:
       return self._Trainable(d_theta.Flatten()), d_state0.Flatten(), d_inputs, []
     state1, products = visit.state1, None
     if state1 is None:
-      seed, micro_batch_id = self._forward.numbers[self._k].At(t)
+      seed, step = self._forward.numbers[self._k].At(t)
       with stage.AccumulatorsDisabled(), kept_results.Products() as products:
-        state1, _ = stage.Call(visit.theta, visit.state0, visit.inputs, seed,
-                               micro_batch_id)
+        state1, _ = stage.Call(visit.theta, visit.state0, visit.inputs, seed, step)
     grads = self._Backpropagate(visit, state1, d_state1)
     if products is not None and visit.results is not None:
       kept_results.Replace(stage.selection.Of(products), visit.results)
@@ -211,22 +212,23 @@ class _StageBackward:
              if d is not None]
     theta = self._Trainable(visit.theta.Flatten())
     own = [visit.state0, visit.inputs]
-    stop = theta + sum(map(Floats, own), [])
-    found = [None] * (len(stop) + len(stage.captures))
+    # Any of them may be behind another, but that part of its gradient is taken
+    # outside.
+    stop = theta + sum(map(Floats, own), []) + stage.captures
+    found = [None] * len(stop)
     if pairs:
       ys, d_ys = zip(*pairs)
-      # A captured tensor may also be behind a weight or an input, but that part
-      # of its gradient is taken outside.
       found = tf.gradients(
-          list(ys), stop + stage.captures, list(d_ys),
-          colocate_gradients_with_ops=True, stop_gradients=stop)
+          list(ys), stop, list(d_ys), colocate_gradients_with_ops=True,
+          stop_gradients=stop)
     found = iter(found)
     d_theta = [next(found) for _ in theta]
     d_state0, d_inputs = [
         m.Transform(lambda x: next(found) if Differentiable(x) else None)
         for m in own
     ]
-    return d_theta, d_state0.Flatten(), d_inputs, list(found)
+    # The state's goes round the loop, which carries no IndexedSlices.
+    return d_theta, _Dense(d_state0.Flatten()), d_inputs, list(found)
 
   def _Add(self, sums, grads, seen):
     """sums + grads, of which some may be None; `seen` is set for the others."""
@@ -291,6 +293,11 @@ def _Pick(nmap, grads):
   return [d for x, d in zip(nmap.Flatten(), grads) if Differentiable(x)]
 
 
+def _Dense(grads):
+  """A list of gradients as tensors; None stays None."""
+  return [None if d is None else tf.convert_to_tensor(d) for d in grads]
+
+
 def _ZeroSum(x):
   """Zeros to add gradients of x to; half-precision ones are summed in float32."""
   dtype = tf.float32 if x.dtype in (tf.float16, tf.bfloat16) else x.dtype
@@ -300,13 +307,11 @@ def _ZeroSum(x):
 
 
 def _ZerosForNone(grads, values):
-  """grads of the differentiable values, zeros where there is none."""
-  grads = dict(grads.FlattenItems())
-  floats = values.Filter(Differentiable)
-  return floats.Pack([
-      tf.zeros_like(x) if grads[key] is None else grads[key]
-      for key, x in floats.FlattenItems()
-  ])
+  """The list of grads of the differentiable values, zeros where there is none."""
+  return [
+      tf.zeros_like(x) if d is None else d
+      for d, x in zip(grads.Flatten(), values.Flatten()) if Differentiable(x)
+  ]
 
 
 def _Fill(spec, found, zeros=False):

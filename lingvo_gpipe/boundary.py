@@ -1,7 +1,8 @@
 """What travels from stage to stage: one NestedMap, whatever a cell's FProp takes.
 
 The loops carry tensors only, so a None among a cell's inputs or outputs is left
-out on the way; a template remembers where.
+out on the way, where tensors have numbers for names; a template remembers what
+they were.
 """
 
 from lingvo.core import py_utils
@@ -22,7 +23,7 @@ def Pack(owner, values, nested):
   """
   values = ToTuple(values)
   if not nested:
-    return py_utils.NestedMap({'s%d' % i: x for i, x in enumerate(values)})
+    return _Numbered(values)
   if len(values) != 1 or not isinstance(values[0], py_utils.NestedMap):
     raise TypeError(
         f'{owner}: with nested_map_fprop=True, one NestedMap must come in and go '
@@ -35,21 +36,28 @@ def Unpack(nmap, nested):
   """The inverse of Pack."""
   if nested:
     return nmap
-  values = tuple(nmap['s%d' % i] for i in range(len(nmap)))
+  values = tuple(nmap.Flatten())
   return values[0] if len(values) == 1 else values
 
 
 def Present(nmap):
-  """nmap without the keys whose value is None."""
-  return nmap.Filter(lambda x: x is not None)
+  """The tensors of nmap, without None, as they travel."""
+  # Not nmap.Filter, which moves up what is behind a None in a list.
+  return _Numbered([x for x in nmap.Flatten() if x is not None])
 
 
 def Template(nmap):
-  """The keys of nmap, and which of them are None."""
+  """The structure of nmap, and what in it is None."""
   return nmap.Transform(lambda x: None if x is None else x.dtype)
 
 
 def Restore(nmap, template):
-  """nmap with the keys of template; those it lacks are None."""
-  found = dict(nmap.FlattenItems())
-  return template.Pack([found.get(key) for key, _ in template.FlattenItems()])
+  """What has the structure of template, of its tensors as they travelled."""
+  tensors = iter(nmap.Flatten())
+  return template.Pack(
+      [None if t is None else next(tensors) for t in template.Flatten()])
+
+
+def _Numbered(values):
+  """A NestedMap of a list, in whose order its keys are."""
+  return py_utils.NestedMap({f's{i:03d}': x for i, x in enumerate(values)})

@@ -88,6 +88,15 @@ class Scope:
     return self._calls[op.name]
 
 
+def AllOperators(graph):
+  """(name, type) of each operator of a graph and of all functions in it."""
+  definition = graph.as_graph_def()
+  nodes = list(definition.node)
+  for function in definition.library.function:
+    nodes += function.node_def
+  return [(n.name, n.op) for n in nodes]
+
+
 def Source(tensor):
   """The tensor that this one is a mere copy of."""
   while tensor.op.type in _SAME:

@@ -251,8 +251,20 @@ class SeqLayer(base_layer.BaseLayer):
   def _RunInSequence(self, theta, args):
     """Runs the cells on the whole mini-batch; returns what the last one does."""
     for (name, cell), device in zip(self._cells, self._devices):
-      seed = CurrentStepSeed()
       with tf.device(device):
-        args = cell.FProp(theta[name], *ToTuple(args))
-      py_utils.ResetStepSeed(seed)
+        args = self._RunCell(cell, theta[name], args)
     return args
+
+  def _RunCell(self, cell, theta, args):
+    """Runs a cell, whose random ops don't depend on the other cells.
+
+    A FeatureExtractionLayer sees to that by its sublayers' names, unless
+    another cell has the same ones.
+    """
+    seed = CurrentStepSeed()
+    p = cell.params
+    if 'variables_in_parent_scope' not in p or not p.variables_in_parent_scope:
+      py_utils.ResetStepSeed(seed + py_utils.GenerateSeedFromName(p.name))
+    outputs = cell.FProp(theta, *ToTuple(args))
+    py_utils.ResetStepSeed(seed)
+    return outputs

@@ -15,12 +15,13 @@ recompute mode:
 import functools
 
 import lingvo.compat as tf
+from lingvo.core import py_utils
 
 from lingvo_gpipe import placement
 from lingvo_gpipe import slices
 from lingvo_gpipe.backward_pass import BackwardPass
 from lingvo_gpipe.loop_building import LoopBuilding
-from lingvo_gpipe.stage import Differentiable
+from lingvo_gpipe.stage import AmongNones
 
 RECOMPUTE_MODES = ('always', 'except_last', 'selective', 'never')
 
@@ -99,16 +100,17 @@ class FillDrain:
       (a StageGradients for each stage, the list of gradients of the inputs).
     """
     stages = self._stages
-    spec = stages[-1].state1_spec.Filter(Differentiable)
     with tf.device(stages[-1].device):
       d_out = slices.Readable(
-          spec.Pack([d for d in d_outputs if d is not None]), self._layout)
+          py_utils.NestedMap(floats=[d for d in d_outputs if d is not None]),
+          self._layout)
     backward = BackwardPass(self._forward, self._layout, d_finals)
     carry = backward.Start([k.done for k in self._kept])
 
     def Step(carry, indices, visits):
       with tf.device(stages[-1].device):
-        d_state1 = d_out.Read(indices[-1])
+        d_state1 = AmongNones(
+            stages[-1].state1_spec, d_out.Read(indices[-1]).floats)
       return backward.Step(carry, indices, visits, d_state1)
 
     def Body(i, indices, carry):
@@ -154,7 +156,8 @@ class FillDrain:
     with tf.device(None), tf.device(placement.BesideInput):
       grads = tf.gradients(
           ys + order, list(unique.values()), d_ys + zeros,
-          colocate_gradients_with_ops=True)
+          colocate_gradients_with_ops=True,
+          stop_gradients=list(unique.values()))
     grads = dict(zip(unique, grads))
     return [[grads.pop(id(x), None) for x in tensors] for tensors in xs]
 

@@ -82,8 +82,9 @@ class ForwardPass:
       which the gradient must be asked too, that of each being 0.
   """
 
-  def __init__(self, stages, inputs, layout, seed, first_id, out_layout=None,
-               aside=None, unused_state=False, keep=(), ordered=False):
+  def __init__(self, stages, inputs, layout, seed, seed_by_stage=False,
+               out_layout=None, aside=None, unused_state=False, keep=(),
+               ordered=False):
     """Constructor.
 
     Args:
@@ -91,7 +92,7 @@ class ForwardPass:
       inputs: NestedMap of tensors that lie in `layout`.
       layout: slices.Stacked or slices.Rows.
       seed: int64 scalar, the step seed outside of the loop.
-      first_id: int64 scalar, the id of micro-batch 0, or None; see RandomNumbers.
+      seed_by_stage: Whether random ops differ by stage, of themselves.
       out_layout: How the last stage's states are to lie. None: in `layout`.
       aside: None, or what more the last stage gets: a function from the number
         of the micro-batch to a NestedMap. The stage's inputs are then a
@@ -103,8 +104,9 @@ class ForwardPass:
         (backward_order.py).
     """
     self.stages = stages
+    step = py_utils.GetGlobalStep()
     self.numbers = [
-        micro_batch.RandomNumbers(s, seed, first_id) for s in stages
+        micro_batch.RandomNumbers(s, seed, step, seed_by_stage) for s in stages
     ]
     self._layout = layout
     self._out_layout = out_layout or layout
@@ -147,7 +149,7 @@ class ForwardPass:
   def _StartStage(self, k, begin):
     stage = self.stages[k]
     written = py_utils.NestedMap()
-    apart = slices.Stacked(self._layout.length)
+    apart = slices.Stacked(self._layout.length, self._layout.alike)
     specs = {'results': py_utils.NestedMap(results=stage.selection.specs)}
     if k > 0:  # What comes into the first stage is there anyway.
       specs['inputs'] = stage.inputs_spec
@@ -196,7 +198,7 @@ class ForwardPass:
     """(carry, what travels on, the Visit) of stage k."""
     stage = self.stages[k]
     t = carry.index
-    seed, micro_batch_id = self.numbers[k].At(t)
+    seed, step = self.numbers[k].At(t)
     # Ops that wait for nothing else (reads, casts of weights, random numbers)
     # wait for the micro-batch before.
     with tf.control_dependencies([carry.token]):
@@ -210,7 +212,7 @@ class ForwardPass:
         theta, inputs, order = self._Begin(k, theta, inputs, order)
       self._EnterAccumulators(stage, carry)
       with kept_results.Products() as products:
-        state1, extras = stage.Call(theta, state0, inputs, seed, micro_batch_id)
+        state1, extras = stage.Call(theta, state0, inputs, seed, step)
       accumulators = self._LeaveAccumulators(stage)
       state1 = state1.Transform(
           lambda x: _Checked(x, stage.name) if Differentiable(x) else x)

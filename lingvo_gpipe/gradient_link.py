@@ -86,7 +86,7 @@ class _Calls:
 
     def Gradient(d_link, *d_final):
       # Comes before the stages' identities, since those give the link.
-      self._d_finals[k] = list(d_final)
+      self._d_finals[k] = _Dense(d_final)
       return [d_link] + [None] * len(d_final)
 
     return Gradient
@@ -101,9 +101,14 @@ class _Calls:
             for i, tensors in enumerate(self._finals)
         ]
         self._d_finals = {}
-        d_ys = d_others[len(d_others) - self._num_ys:]
-        self._d_xs = self._make(list(d_ys), d_finals)
+        d_ys = _Dense(d_others[len(d_others) - self._num_ys:])
+        self._d_xs = self._make(d_ys, d_finals)
       d_xs = list(self._d_xs[k])
       return [d_link] + d_xs + [None] * (len(d_others) - len(d_xs))
 
     return Gradient
+
+
+def _Dense(grads):
+  """Gradients as tensors, a list: who gathers from an output gives slices."""
+  return [tf.convert_to_tensor(d) for d in grads]

@@ -31,6 +31,17 @@ def Sources(tensors, differentiable=False):
   return seen
 
 
+def Trainable(tensors):
+  """The trainable variables that get a gradient through some tensors, a list."""
+  found = Sources(tensors, differentiable=True)
+  return [v for v in tf.trainable_variables() if id(Handle(v)) in found]
+
+
+def Handle(variable):
+  """The tensor that stands for a variable in its graph."""
+  return getattr(variable, 'handle', variable)
+
+
 def Ancestors(tensors):
   """The operators that tensors are computed from, a set."""
   return {x.op for x in Sources(tensors).values()}

@@ -85,14 +85,14 @@ def Create(params):
   return layer
 
 
-def Forward(layer, theta, inputs, micro_batch_id):
+def Forward(layer, theta, inputs, global_step):
   """Runs a layer as a pipeline does.
 
   Args:
     layer: The layer.
     theta: NestedMap of its weights.
     inputs: A tuple, the arguments of its FProp.
-    micro_batch_id: int64 scalar.
+    global_step: int64 scalar.
 
   Returns:
     (outputs, a tuple or NestedMap; a list of tensors, what it accumulates).
@@ -102,7 +102,7 @@ def Forward(layer, theta, inputs, micro_batch_id):
       lambda theta, state0, inputs: (layer.FProp(theta, *inputs), None), theta,
       py_utils.NestedMap())
   outputs, _ = stage.Call(
-      theta, stage.state0, inputs, tf.constant(0, tf.int64), micro_batch_id)
+      theta, stage.state0, inputs, tf.constant(0, tf.int64), global_step)
   if not isinstance(outputs, py_utils.NestedMap):
     outputs = ToTuple(outputs)
   accumulated = [

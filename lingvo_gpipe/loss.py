@@ -177,6 +177,31 @@ class Loss:
     return scalars
 
 
+def CheckTargets(name, targets):
+  """Refuses targets that can't be split, or whose gradient somebody may expect.
+
+  Args:
+    name: What errors call the pipeline.
+    targets: NestedMap of tensors and None.
+
+  Raises:
+    ValueError: a target is a scalar, or depends on a trainable variable.
+  """
+  for key, x in targets.FlattenItems():
+    if x is None:
+      continue
+    if x.shape.rank == 0:
+      raise ValueError(
+          f'{name}: the target {key} is a scalar, so it can\'t be split into '
+          'micro-batches. Give each example its value.')
+    for variable in graph_walk.Trainable([x]):
+      raise ValueError(
+          f'{name}: the target {key} depends on the variable {variable.name}, '
+          'and with schedule="1f1b" targets get no gradient. Compute it from '
+          'the weights where the metrics are (MicroBatchMetrics), or put a '
+          'tf.stop_gradient around it if none is meant.')
+
+
 def _RefuseDependence(weights, stand_ins):
   """Raises ValueError if a weight depends on any of the tensors."""
   for name, weight in weights.FlattenItems():

@@ -35,9 +35,22 @@ def WithLearner(task_params):
 
   Returns:
     The params, or a copy of them.
+
+  Raises:
+    ValueError: they ask for it and have a learner of another kind.
   """
-  if not task_params.loss_scaling.initial_scale or task_params.train.learner:
+  scale, given = task_params.loss_scaling.initial_scale, task_params.train.learner
+  if not scale:
     return task_params
+  if given:
+    learners = given if isinstance(given, (list, tuple)) else [given]
+    if any(issubclass(l.cls, ScalingLearner) for l in learners):
+      return task_params
+    raise ValueError(
+        f'{task_params.name}: loss_scaling.initial_scale is {scale}, but '
+        'train.learner is set and scales no loss. Make it a '
+        'lingvo_gpipe.loss_scaling.ScalingLearner with this loss_scaling, or '
+        'leave train.learner None.')
   p = task_params.Copy()
   p.train.learner = learner.ExtractLearnerFromLegacyParams(
       p.train, cls=ScalingLearner).Set(loss_scaling=p.loss_scaling.Copy())

@@ -1,12 +1,21 @@
-"""Micro-batches: split, join, and the numbers that seed their random ops."""
+"""Micro-batches: split, join, and what seeds their random ops."""
 
 import lingvo.compat as tf
 from lingvo.core import py_utils
 
 from lingvo_gpipe import placement
 
-# Step seeds of one recurrent step lie closer together than this.
-_SEED_STRIDE = 1000003
+# Step seeds of one micro-batch lie closer together than this: seeds of names are
+# below 2^31.
+_SEED_STRIDE = 2**33
+
+
+def CheckNumber(num_micro_batches):
+  """Raises ValueError unless it is a positive integer."""
+  if not isinstance(num_micro_batches, int) or num_micro_batches < 1:
+    raise ValueError(
+        f'num_micro_batches is {num_micro_batches!r}; it must be a positive '
+        'integer.')
 
 
 def Size(batch_size, num_micro_batches, micro_batch_size=None):
@@ -18,13 +27,10 @@ def Size(batch_size, num_micro_batches, micro_batch_size=None):
     micro_batch_size: The size that the user asked for, or None.
 
   Raises:
-    ValueError: the batch size isn't known while the graph is built, or the
+    ValueError: the number isn't positive, the batch size isn't known while the graph is built, or the
       micro-batches don't make up the batch.
   """
-  if not isinstance(num_micro_batches, int) or num_micro_batches < 1:
-    raise ValueError(
-        f'num_micro_batches is {num_micro_batches!r}; it must be a positive '
-        'integer.')
+  CheckNumber(num_micro_batches)
   if batch_size is None:
     raise ValueError(
         'The batch size of the inputs is not known while the graph is built, '
@@ -100,47 +106,32 @@ def Join(x, batch_dim):
       shape[batch_dim + 2:])
 
 
-def FirstId(num_micro_batches):
-  """The id of this step's first micro-batch: step * num_micro_batches.
-
-  Returns:
-    int64 scalar. Ids stay exact and differ for 2^63 micro-batches.
-  """
-  step = py_utils.GetGlobalStep()
-  if step is None:  # A layer on its own, outside of any task.
-    step = py_utils.GetOrCreateGlobalStepVar()
-  return tf.cast(step, tf.int64) * num_micro_batches
-
-
 class RandomNumbers:
   """What a stage's random ops see: Lingvo's step seed and global step.
 
-  Both depend on the micro-batch alone and are computed beside the stage, so
+  The seed depends on the micro-batch, and both are computed beside the stage, so
   that the forward pass and its recomputation draw the same numbers and none of
-  it crosses from stage to stage within the loop.
+  it crosses from stage to stage within the loop. The global step is that of
+  training, for whatever else depends on it: schedules, say.
   """
 
-  def __init__(self, stage, seed, first_id):
+  def __init__(self, stage, seed, step, by_stage):
     """Brings the numbers to the stage's host, once a step.
 
     Args:
       stage: A Stage.
       seed: int64 scalar, the step seed outside.
-      first_id: int64 scalar, the id of micro-batch 0, for cells that tell
-        micro-batches apart by the global step. None leaves the global step
-        alone; then the step seeds differ by stage and micro-batch.
+      step: The global step, an integer scalar, or None if there is none.
+      by_stage: Whether the seeds differ by stage, too.
     """
     self._host = placement.HostOf(stage.device)
     with tf.device(self._host):
       self._seed = tf.identity(seed)
-      self._first_id = None if first_id is None else tf.identity(first_id)
-      if first_id is None:
+      self._step = None if step is None else tf.identity(step)
+      if by_stage:
         self._seed += py_utils.GenerateSeedFromName(stage.name)
 
   def At(self, t):
-    """(step seed, micro-batch id or None) of micro-batch t, an int32 scalar."""
+    """(step seed, global step or None) of micro-batch t, an int32 scalar."""
     with tf.device(self._host):
-      t = tf.cast(t, tf.int64)
-      if self._first_id is None:
-        return self._seed + t * _SEED_STRIDE, None
-      return self._seed, self._first_id + t
+      return self._seed + tf.cast(t, tf.int64) * _SEED_STRIDE, self._step

@@ -21,7 +21,9 @@ from lingvo_gpipe.feature_extraction import ToTuple
 from lingvo_gpipe.fill_drain import RECOMPUTE_MODES
 from lingvo_gpipe.schedule import SCHEDULES
 from lingvo_gpipe.stacked_loss import StackedLoss
+from lingvo_gpipe.stacked_recurrent import LeaveStepSeed
 from lingvo_gpipe.stacked_recurrent import StackedRecurrent
+from lingvo_gpipe.stage import CurrentStepSeed
 
 # A stage, for people: its device name, the names of its layers, how many
 # parameters it has, its share (0..1) of the cost of all stages, and this cost,
@@ -105,7 +107,8 @@ class PipeliningLayer(feature_extraction.SeqLayer):
         'all intermediate values are kept, which is faster and takes more '
         'memory.')
     p.Define('swap_memory', False,
-             'Whether what `never` keeps on a GPU waits in host memory.')
+             'Whether what `never` keeps on a GPU waits in host memory. (With '
+             '1f1b nothing is kept for long.)')
     p.Define(
         'schedule', 'gpipe',
         '`gpipe`: all micro-batches go forward, then all go back. `1f1b`: the '
@@ -120,22 +123,10 @@ class PipeliningLayer(feature_extraction.SeqLayer):
 
   def __init__(self, params):
     self._costs = self._imbalance = None
+    _CheckChoices(params)
     super().__init__(params)
-    self._CheckChoices()
     for _, cell in self._cells:
       adoption.Adopt(cell)
-
-  def _CheckChoices(self):
-    p = self.params
-    for name, choices in (('recompute', RECOMPUTE_MODES),
-                          ('schedule', SCHEDULES)):
-      if p.Get(name) not in choices:
-        raise ValueError(
-            f'{p.name}: {name} is {p.Get(name)!r}; it must be one of '
-            f'{", ".join(choices)}.')
-    if p.in_flight is not None and p.in_flight < 1:
-      raise ValueError(f'{p.name}: in_flight is {p.in_flight}; at least one '
-                       'micro-batch must be under way.')
 
   def _CellParams(self):
     p = self.params
@@ -212,12 +203,16 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     inputs = self._RunBefore(theta, args)
     theta = shared_weights.Share(theta, self._cells, p.shared_weights)
     if self._OneByOne():
-      return self._RunInSequence(theta, inputs)
+      seed = CurrentStepSeed()
+      outputs = self._RunInSequence(theta, inputs)
+      LeaveStepSeed(seed)  # As the loop does it.
+      return outputs
     common, _, join, template = self._Common(theta, inputs)
     outputs, _ = StackedRecurrent(
         cell_grads=None,
         cell_outs=None,
         cell_out_grads=None,
+        seed_by_layer=False,
         init_states=[py_utils.NestedMap() for _ in self._cells],
         swap_memory=p.swap_memory,
         zeros_for_unused=False,
@@ -242,7 +237,7 @@ class PipeliningLayer(feature_extraction.SeqLayer):
         Weights depend on targets alone. One metric is named `loss`.
       metrics_theta: NestedMap of the weights that metrics_fn uses.
       targets: NestedMap of tensors [..., batch, ...] with the batch at
-        batch_dim.
+        batch_dim, or None. With 1f1b they get no gradient.
       *args: As in FProp.
       terms: {name: factor}: the metrics that are added up as the loss, each
         times its factor. None: `loss` alone.
@@ -256,7 +251,8 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     Raises:
       TypeError: see FProp.
       ValueError: see FProp; or there is no metric of a term's name, or with
-        1f1b a weight depends on the outputs.
+        1f1b a weight depends on the outputs, or a target on a trainable
+        variable.
     """
     p = self.params
     terms = terms or {'loss': 1.}
@@ -265,14 +261,17 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       with tf.device(self._devices[-1]):
         return loss_lib.Loss(metrics_fn, metrics_theta, terms).Whole(
             outputs, targets)
+    loss_lib.CheckTargets(p.name, targets)
     inputs = self._RunBefore(theta, args)
     theta = shared_weights.Share(theta, self._cells, p.shared_weights)
     common, split, _, template = self._Common(theta, inputs)
+    targets_template = boundary.Template(targets)
 
     def MetricsFn(theta, outputs, targets):
       outputs = boundary.Restore(outputs, template())
       return metrics_fn(
-          theta, boundary.Unpack(outputs, p.nested_map_fprop), targets)
+          theta, boundary.Unpack(outputs, p.nested_map_fprop),
+          boundary.Restore(targets, targets_template))
 
     with tf.device(self._devices[-1]):
       targets = split(targets)
@@ -301,11 +300,12 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       the cells were called, the template of the outputs).
     """
     p = self.params
+    if py_utils.GetGlobalStep() is None:  # A layer on its own, without a task.
+      py_utils.GetOrCreateGlobalStepVar()
     inputs = boundary.Pack(p.name, inputs, p.nested_map_fprop)
     boundaries = {0: boundary.Template(inputs)}
     with tf.device(self._devices[0]):
       split, layout, join = self._Splitting(inputs)
-      first_id = micro_batch.FirstId(p.num_micro_batches)
       inputs = split(inputs)
     num = len(self._cells)
     common = dict(
@@ -316,7 +316,6 @@ class PipeliningLayer(feature_extraction.SeqLayer):
         layout=layout,
         accumulator_layers=[cell for _, cell in self._cells],
         recompute=p.recompute,
-        first_micro_batch_id=first_id,
         names=[f'{p.name}, stage {i} ({name})'
                for i, (name, _) in enumerate(self._cells)])
     return common, split, join, lambda: boundaries[num]
@@ -349,7 +348,7 @@ class PipeliningLayer(feature_extraction.SeqLayer):
       raise ValueError(
           f'{p.name}: the inputs have different sizes along batch_dim='
           f'{p.batch_dim}: {sizes}.')
-    size = list(sizes.values())[0]
+    size = max(sizes.values(), key=lambda n: n or 0)  # Of those that are known.
     m = p.num_micro_batches
     if p.pad_batch and (size is None or size % m):
       batch_size = tf.shape(boundary.Present(nmap).Flatten()[0])[p.batch_dim]
@@ -380,10 +379,27 @@ class PipeliningLayer(feature_extraction.SeqLayer):
     def CellFn(theta, state0, inputs):
       del state0
       args = boundary.Unpack(boundary.Restore(inputs, boundaries[i]), nested)
-      outputs = boundary.Pack(name, cell.FProp(theta, *ToTuple(args)), nested)
+      outputs = boundary.Pack(name, self._RunCell(cell, theta, args), nested)
       if i + 1 not in boundaries:
         metadata.Check(name, cell, ToTuple(args), outputs)
       boundaries[i + 1] = boundary.Template(outputs)
       return boundary.Present(outputs), py_utils.NestedMap()
 
     return CellFn
+
+
+def _CheckChoices(p):
+  """Refuses values that none of a pipeline's params may have."""
+  for name, choices in (('recompute', RECOMPUTE_MODES),
+                        ('schedule', SCHEDULES)):
+    if p.Get(name) not in choices:
+      raise ValueError(
+          f'{p.name}: {name} is {p.Get(name)!r}; it must be one of '
+          f'{", ".join(choices)}.')
+  if p.in_flight is not None and p.in_flight < 1:
+    raise ValueError(f'{p.name}: in_flight is {p.in_flight}; at least one '
+                     'micro-batch must be under way.')
+  try:
+    micro_batch.CheckNumber(p.num_micro_batches)
+  except ValueError as e:
+    raise ValueError(f'{p.name}: {e}') from e

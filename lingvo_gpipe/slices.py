@@ -31,10 +31,13 @@ class Stacked:
   Attributes:
     length: The number of slices, an int or int32 scalar.
     most: An int that length doesn't exceed, as far as that is known.
+    alike: Whether all slices have the same shape. TensorFlow needs to know it to
+      read zeros where nothing was written.
   """
 
-  def __init__(self, length):
+  def __init__(self, length, alike=True):
     self.length = length
+    self.alike = alike
     self.most = length if isinstance(length, int) else 32
 
   def SliceShape(self, shape):
@@ -73,7 +76,9 @@ class Rows:
   Attributes:
     length: The number of slices, an int32 scalar.
     most: An int that length doesn't exceed.
+    alike: Whether all slices have the same shape.
   """
+  alike = False
 
   def __init__(self, sizes, dim, most):
     """Constructor.
@@ -159,7 +164,7 @@ class Slices:
   """
 
   def __init__(self, spec, layout, arrays=None, empty=None):
-    """Makes empty slices; unwritten ones read as zeros.
+    """Makes empty slices; unwritten ones read as zeros if slices are alike.
 
     Args:
       spec: NestedMap of TensorSpec, one slice's shapes and dtypes.
@@ -179,8 +184,8 @@ class Slices:
     # On this device, not on that of whoever writes first.
     return tf.TensorArray(
         _WireType(spec.dtype), size=self._layout.length, element_shape=shape,
-        infer_shape=shape.is_fully_defined(), clear_after_read=False,
-        colocate_with_first_write_call=False)
+        infer_shape=self._layout.alike or shape.is_fully_defined(),
+        clear_after_read=False, colocate_with_first_write_call=False)
 
   @classmethod
   def Of(cls, nmap, layout):

@@ -19,8 +19,7 @@ from lingvo_gpipe.stage import CurrentStepSeed
 
 @LoopBuilding()
 def StackedLoss(devices, cell_fns, thetas, inputs, layout, targets, loss,
-                accumulator_layers, recompute, in_flight, first_micro_batch_id,
-                names):
+                accumulator_layers, recompute, in_flight, names):
   """Computes metrics of the last of a stack of cells' outputs.
 
   The gradient of the loss is taken in the same loop, so it is there whether
@@ -38,7 +37,6 @@ def StackedLoss(devices, cell_fns, thetas, inputs, layout, targets, loss,
       loop.
     recompute: See OneForwardOneBackward.
     in_flight: Likewise.
-    first_micro_batch_id: As in StackedRecurrent.
     names: What errors call the cells. A list of K.
 
   Returns:
@@ -65,8 +63,7 @@ def StackedLoss(devices, cell_fns, thetas, inputs, layout, targets, loss,
       targets = slices.Readable(targets, layout)
       totals = loss.Totals(targets, layout)
     forward = ForwardPass(
-        stages, inputs, layout, seed, first_micro_batch_id,
-        out_layout=slices.Stacked(layout.length),
+        stages, inputs, layout, seed, out_layout=slices.Stacked(layout.length),
         aside=lambda t: py_utils.NestedMap(
             targets=targets.Read(t), totals=totals.Transform(tf.identity)))
     parts, grads, d_inputs = one_f_one_b.OneForwardOneBackward(

@@ -17,8 +17,8 @@ from lingvo_gpipe.backward_pass import Wanted
 from lingvo_gpipe.fill_drain import RECOMPUTE_MODES
 from lingvo_gpipe.forward_pass import ForwardPass
 from lingvo_gpipe.loop_building import LoopBuilding
+from lingvo_gpipe.stage import AmongNones
 from lingvo_gpipe.stage import CurrentStepSeed
-from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Floats
 from lingvo_gpipe.stage import ReplaceFloats
 from lingvo_gpipe.stage import Stage
@@ -37,7 +37,7 @@ def StackedRecurrent(devices,
                      unused_acc_state=False,
                      recompute='always',
                      swap_memory=False,
-                     first_micro_batch_id=None,
+                     seed_by_layer=True,
                      layout=None,
                      zeros_for_unused=True,
                      names=None):
@@ -75,8 +75,8 @@ def StackedRecurrent(devices,
     recompute: One of RECOMPUTE_MODES. With a cell_grad it is
       `always`, and so is `except_last` with a padding.
     swap_memory: Whether what `never` keeps on a GPU waits in host memory.
-    first_micro_batch_id: int64 scalar. If given, random ops of time step t see
-      first_micro_batch_id + t as the global step.
+    seed_by_layer: Whether random ops differ by layer, of themselves, as they do
+      by time step. If not, it is for the cells to see to that.
     layout: How the time steps lie in the inputs and outputs: slices.Stacked or
       slices.Rows. None: [time, ...].
     zeros_for_unused: Whether the gradient of a weight, state or input that does
@@ -116,7 +116,7 @@ def StackedRecurrent(devices,
     seed = CurrentStepSeed()
     TraceStages(stages, inputs, layout)
     forward = ForwardPass(
-        stages, inputs, layout, seed, first_micro_batch_id,
+        stages, inputs, layout, seed, seed_by_layer,
         unused_state=unused_acc_state, keep=fill_drain.ToKeep(recompute),
         ordered=recompute == 'never')
     loops = fill_drain.FillDrain(forward, layout, begin, limit, recompute,
@@ -170,7 +170,8 @@ def Stages(devices, cell_fns, cell_grads, cell_outs, cell_out_grads, thetas,
     return values
 
   def EachMap(arg, values):
-    for i, value in enumerate(Each(arg, values)):
+    values = Each(arg, values)
+    for i, value in enumerate(values):
       if not isinstance(value, py_utils.NestedMap):
         raise TypeError(
             f'{arg}[{i}] must be a NestedMap, but is {type(value).__name__}.')
@@ -240,7 +241,8 @@ def _Link(loops, forward, recompute, zeros_for_unused):
 
   def Recomputed(d_states, d_finals):
     grads, d_inputs = loops.Backward(
-        _Refill(states, d_states), list(map(_Refill, finals, d_finals)))
+        AmongNones(states, d_states).Flatten(),
+        [AmongNones(*pair).Flatten() for pair in zip(finals, d_finals)])
     return Found(stages, forward.inputs, grads, d_inputs)
 
   def Stored(d_states, d_finals):
@@ -259,12 +261,6 @@ def _Link(loops, forward, recompute, zeros_for_unused):
                                   [Floats(f) for f in finals], Gradients)
   return (ReplaceFloats(detached, ys),
           [ReplaceFloats(f, l) for f, l in zip(finals, linked)])
-
-
-def _Refill(nmap, floats):
-  """The list after nmap.Flatten() of its floats: None for what isn't differentiable."""
-  floats = iter(floats)
-  return [next(floats) if Differentiable(x) else None for x in nmap.Flatten()]
 
 
 def _Unpadded(padding):

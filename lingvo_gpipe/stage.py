@@ -15,6 +15,7 @@ import lingvo.compat as tf
 from lingvo.core import computation_cost
 from lingvo.core import py_utils
 
+from lingvo_gpipe import called_functions
 from lingvo_gpipe import graph_walk
 from lingvo_gpipe import kept_results
 from lingvo_gpipe import lingvo_compat
@@ -23,13 +24,19 @@ from lingvo_gpipe import lingvo_compat
 _ASSIGNMENTS = frozenset([
     'AssignVariableOp', 'AssignAddVariableOp', 'AssignSubVariableOp', 'Assign',
     'AssignAdd', 'AssignSub', 'ScatterUpdate', 'ResourceScatterUpdate',
-    'ResourceScatterAdd'
+    'ResourceScatterAdd', 'ResourceScatterSub', 'ResourceScatterNdUpdate',
+    'ResourceScatterNdAdd', 'ResourceScatterNdSub'
 ])
-# Stateful though their names don't begin with 'Random'.
 _RANDOM = frozenset([
+    'RandomUniform', 'RandomUniformInt', 'RandomStandardNormal', 'RandomGamma',
+    'RandomPoisson', 'RandomPoissonV2', 'RandomShuffle', 'RandomCrop',
     'TruncatedNormal', 'ParameterizedTruncatedNormal', 'Multinomial',
-    'StatefulUniform', 'StatefulStandardNormalV2', 'StatefulTruncatedNormal',
-    'StatefulUniformInt', 'StatefulUniformFullInt'
+    'StatefulUniform', 'StatefulStandardNormal', 'StatefulStandardNormalV2',
+    'StatefulTruncatedNormal', 'StatefulUniformInt', 'StatefulUniformFullInt',
+    'StatefulRandomBinomial', 'NonDeterministicInts', 'UniformCandidateSampler',
+    'LogUniformCandidateSampler', 'LearnedUnigramCandidateSampler',
+    'FixedUnigramCandidateSampler', 'ThreadUnsafeUnigramCandidateSampler',
+    'AllCandidateSampler'
 ])
 
 
@@ -52,6 +59,14 @@ def Floats(nmap):
 def ReplaceFloats(nmap, floats):
   """nmap with its differentiable tensors replaced by floats."""
   return Replace(nmap, [Differentiable(x) for x in nmap.Flatten()], floats)
+
+
+def AmongNones(nmap, floats):
+  """nmap with its differentiable tensors replaced by floats, the others by None."""
+  floats = iter(floats)
+  return nmap.Pack([
+      next(floats) if Differentiable(x) else None for x in nmap.Flatten()
+  ])
 
 
 def Replace(nmap, chosen, tensors):
@@ -99,7 +114,7 @@ class Stage:
     self.gives_states = cell_out is None
     self._cell_fn = cell_fn
 
-  def Call(self, theta, state0, inputs, seed, micro_batch_id=None):
+  def Call(self, theta, state0, inputs, seed, global_step=None):
     """Runs the cell once.
 
     Args:
@@ -107,8 +122,8 @@ class Stage:
       state0: NestedMap, the state before.
       inputs: NestedMap, one micro-batch's inputs.
       seed: int64 scalar. Lingvo's step seed for the cell's random ops.
-      micro_batch_id: int64 scalar that the cell's random ops see as the global
-        step, or None to leave that alone.
+      global_step: Integer scalar that the cell sees as the global step, or None
+        to leave that alone.
 
     Returns:
       (state1, extras), two NestedMaps.
@@ -119,8 +134,8 @@ class Stage:
       if not self._CountsFlops():
         scopes.enter_context(lingvo_compat.FlopsUncounted())
       scopes.enter_context(_StepSeed(seed))
-      if micro_batch_id is not None:
-        scopes.enter_context(py_utils.GlobalStepContext(micro_batch_id))
+      if global_step is not None:
+        scopes.enter_context(py_utils.GlobalStepContext(global_step))
       state1, extras = self._cell_fn(theta, state0, inputs)
     return state1, extras
 
@@ -231,16 +246,16 @@ class Stage:
                for key, _ in self.accumulators.accumulators.FlattenItems())
 
   def _RefuseStatefulOps(self, graph):
-    for op in graph.get_operations():
-      if op.type in _RANDOM or op.type.startswith('Random'):
+    for name, op_type in called_functions.AllOperators(graph):
+      if op_type in _RANDOM:
         raise ValueError(
-            f'{self.name}: op {op.name!r} is the stateful random op {op.type}. '
+            f'{self.name}: op {name!r} is the stateful random op {op_type}. '
             'It would draw other numbers when the forward pass is recomputed '
             'for the gradient. Use a stateless one (tf.random.stateless_uniform '
             'or the like), seeded by py_utils.GenerateStepSeedPair.')
-      if op.type in _ASSIGNMENTS:
+      if op_type in _ASSIGNMENTS:
         raise ValueError(
-            f'{self.name}: op {op.name!r} ({op.type}) changes a variable. '
+            f'{self.name}: op {name!r} ({op_type}) changes a variable. '
             'Inside of a pipeline it would do so once a micro-batch and once '
             'more for each recomputation. Collect what the update needs in an '
             "accumulator (BaseLayer.RegisterAccumulator) and assign in the "
@@ -262,10 +277,7 @@ class Stage:
 
   def _Captures(self, outer):
     """The captured tensors that want a gradient."""
-    trainable = {
-        id(v.handle): v for v in tf.trainable_variables()
-        if hasattr(v, 'handle')
-    }
+    trainable = {id(graph_walk.Handle(v)): v for v in tf.trainable_variables()}
     for x in outer:
       if id(x) in trainable:
         raise ValueError(

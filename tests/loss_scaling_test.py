@@ -101,6 +101,16 @@ def testSparseGradients():
           session.run(table), [[1, 1], [-1, -1], [1, 1], [1, 1]])
 
 
+def testALearnerThatScalesNothing():
+  p = classifier.PipelinedClassifier.Params().Set(name='task')
+  p.loss_scaling.initial_scale = 8.
+  p.train.learner = learner.Learner.Params().Set(name='loss')
+  with pytest.raises(ValueError, match='task: .* train.learner is set and scales no loss'):
+    loss_scaling.WithLearner(p)
+  p.train.learner = loss_scaling.ScalingLearner.Params().Set(name='loss')
+  assert loss_scaling.WithLearner(p) is p
+
+
 def testOneLossOnly():
   with tf.Graph().as_default(), pytest.raises(ValueError, match='one loss'):
     loss_scaling.ScalingLearner.Params().Set(

@@ -27,7 +27,7 @@ def _Build(devices, recompute, in_flight=_K + 1, m=_M):
         [py_utils.NestedMap(w=w) for w in ws],
         py_utils.NestedMap(x=tf.ones([m, 2]), id=tf.range(m, dtype=tf.int64)),
         slices.Stacked(m), py_utils.NestedMap(y=tf.zeros([m])), loss,
-        [None] * _K, recompute, in_flight, None, ['a', 'b', 'c'])
+        [None] * _K, recompute, in_flight, ['a', 'b', 'c'])
     value, _ = metrics['loss']
     fetches = value, tf.gradients(value, ws)
   return graph, recorder, fetches

@@ -140,6 +140,61 @@ def testWeightThatDependsOnTheOutputsIsRefused(devices):
     _Build(_Params(2, schedule='1f1b', weight='outputs'), _REAL)
 
 
+class _Trained(Task):
+  """Its targets depend on the weights."""
+
+  def PipelineTargets(self, theta, input_batch):
+    targets = super().PipelineTargets(theta, input_batch)
+    targets.y *= theta.out[0]
+    return targets
+
+
+class _Scalar(Task):
+  """One of its targets can't be split."""
+
+  def PipelineTargets(self, theta, input_batch):
+    targets = super().PipelineTargets(theta, input_batch)
+    targets.y = tf.constant(1.)
+    return targets
+
+
+@pytest.mark.parametrize('cls, match', [
+    (_Trained, 'target y depends on the variable task/out/var:0, .*MicroBatchMetrics'),
+    (_Scalar, 'target y is a scalar')])
+def testTargetsThatAreRefused(devices, cls, match):
+  p = _Params(2, schedule='1f1b')
+  p.cls = cls
+  with tf.Graph().as_default(), devices.Cluster(2), pytest.raises(ValueError, match=match):
+    _Build(p, _REAL)
+
+
+class _Annealed(Task):
+  """Its metrics and the step of training."""
+
+  def MicroBatchMetrics(self, theta, outputs, targets):
+    metrics = super().MicroBatchMetrics(theta, outputs, targets)
+    step = tf.cast(py_utils.GetGlobalStep(), tf.float32)
+    loss, weight = metrics['loss']
+    return dict(metrics, loss=(loss / (1. + step), weight))
+
+
+def testMetricsSeeTheGlobalStep(devices):
+  losses = []
+  for schedule in ('gpipe', '1f1b'):
+    graph = tf.Graph()
+    with graph.as_default(), devices.Cluster(2):
+      step = py_utils.GetOrCreateGlobalStepVar()
+      p = _Params(2, schedule=schedule)
+      p.cls = _Annealed
+      metrics, _ = _Build(p, _REAL)
+      init, at_ten = tf.global_variables_initializer(), step.assign(10)
+    with devices.Session(graph, 2) as session:
+      session.run(init)
+      session.run(at_ten)
+      losses.append(session.run(metrics['loss'][0]))
+  assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
 def testMissingTermIsRefused(devices):
   p = _Params(2, schedule='1f1b').Set(auxiliary_losses={'balance': 1.})
   with tf.Graph().as_default(), devices.Cluster(2), pytest.raises(

@@ -94,6 +94,32 @@ def testDropoutMasksDifferByMicroBatchStepAndLayer(devices):
   assert len({m.tobytes() for m in micro_batches}) > 1
 
 
+def testDropoutMasksOfCellsDiffer(devices):
+  """Of plain layers, and of sublayers that have the same name."""
+  drop = layers.DeterministicDropoutLayer.Params().Set(name='drop', keep_prob=.5)
+  stage = lingvo_gpipe.FeatureExtractionLayer.Params().Set(sub=[drop])
+  for cell in (drop, stage):
+    cells = [cell.Copy().Set(name=name) for name in ('a', 'b')]
+    outputs = []
+    for m in (1, 4):
+      params = lingvo_gpipe.PipeliningLayer.Params().Set(
+          name='p', num_micro_batches=m, cell_tpl=cells)
+      outputs.append(_Evaluate(devices, 2, params, args=lambda: (tf.ones([_BATCH, 128]),))[0])
+      # A quarter is kept by both masks; half, were they the same.
+      assert .2 < (outputs[-1] != 0).mean() < .3
+
+
+def testWhatComesAfterHasTheSameSeeds(devices):
+  seeds = []
+  for k, m in ((1, 1), (2, 1), (2, 4)):
+    graph = tf.Graph()
+    with graph.as_default(), devices.Cluster(k):
+      py_utils.GetOrCreateGlobalStepVar()
+      _Params(k, m).Instantiate().FPropDefaultTheta(_Inputs())
+      seeds.append(devices.Run(graph, k, py_utils.GetStepSeed()))
+  assert len(set(seeds)) == 1
+
+
 def testRecomputationUsesTheSameMask(devices):
   # With w of a linear layer as the only factor, the gradient shows the mask.
   outputs, _, grads = _Evaluate(devices, 2, _Params(2, keep_prob=.5, n=2))
@@ -103,22 +129,29 @@ def testRecomputationUsesTheSameMask(devices):
   _AssertSame(grads, again[2])
 
 
-def testMicroBatchIdsAreExact(devices):
+@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
+def testLayersSeeTheGlobalStepAndSeedsThatDiffer(devices, recompute):
 
-  class Id(toy_layers.Dense):
-    """Gives the micro-batch id that random ops see."""
+  class Numbers(toy_layers.Dense):
+    """Gives the seeds of its random ops, too, and changes by the global step."""
     FPropMeta = toy_layers.base_layer.BaseLayer.FPropMeta  # None of its own.
 
     def FProp(self, theta, x):
-      ids = tf.fill([tf.shape(x)[0]], py_utils.GetGlobalStep())
-      return super().FProp(theta, x), ids
+      factor = tf.cast(py_utils.GetGlobalStep() % 100, tf.float32)
+      seeds = py_utils.GenerateStepSeedPair(self.params)
+      return factor * super().FProp(theta, x), tf.tile(seeds[None], [tf.shape(x)[0], 1])
 
-  params = _Params(1, 4)
-  params.layers = [Id.Params().Set(name='ids', dim=_DIM)]
-  step = 2**53 + 1  # float64 can't hold it.
-  (_, ids), _, _ = _Evaluate(devices, 1, params, step=step)
-  assert ids.dtype == np.int64
-  np.testing.assert_array_equal(ids, np.repeat(step * 4 + np.arange(4), 2))
+  params = _Params(1, 4, recompute=recompute)
+  params.layers = [Numbers.Params().Set(name='numbers', dim=_DIM)]
+  step = 2**53 + 3  # float64 can't hold it.
+  (outputs, seeds), _, grads = _Evaluate(devices, 1, params, step=step)
+  assert seeds.dtype == np.int64 and (seeds[:, 0] == step).all()
+  micro_batches = seeds[:, 1].reshape(4, 2)
+  assert (micro_batches[:, 0] == micro_batches[:, 1]).all()
+  # Further apart than the seeds of names, so that layers' don't meet either.
+  assert (np.diff(micro_batches[:, 0]) > 2**32).all()
+  expected = _Evaluate(devices, 1, params.Copy().Set(num_micro_batches=1), step=step)
+  _AssertSame([outputs, grads], [expected[0][0], expected[2]])
 
 
 def testEachTensorKeepsItsDtype(devices):
@@ -131,6 +164,17 @@ def testEachTensorKeepsItsDtype(devices):
   for ours, theirs in zip(outputs[1:], expected[0][1:]):
     np.testing.assert_array_equal(ours, theirs)
   _AssertSame([outputs[0], grads], [expected[0][0], expected[2]])
+
+
+def testOneInputThatTellsTheBatchSize(devices):
+  graph = tf.Graph()
+  with graph.as_default(), devices.Cluster(2):
+    x = _Inputs()
+    unknown = tf.placeholder_with_default(x, [None, _DIM])
+    net = _Params(2).Instantiate()
+    first, _ = net.FPropDefaultTheta(unknown, x)
+    expected, _ = net.FPropDefaultTheta(x, x)
+  np.testing.assert_array_equal(*devices.Run(graph, 2, [first, expected]))
 
 
 def testNoneAmongTheInputs(devices):
@@ -308,8 +352,13 @@ class TestRefusals:
     x = tf.placeholder(tf.float32, [None, _DIM])
     self._Refused(_Params(2), 'batch size .* not known .*drop_remainder', x)
 
+  @pytest.mark.parametrize('number', [0, None, 2.])
+  def testMicroBatchesThatAreNotAPositiveInteger(self, number):
+    self._Refused(_Params(2, number, pad_batch=True, input_shapes=[[_BATCH, _DIM]]),
+                  'pipeline: num_micro_batches is .*positive integer')
+
   def testInputsOfDifferentSizes(self):
-    self._Refused(_Params(2), "different sizes .*'s0': 8, 's1': 4", _Inputs(),
+    self._Refused(_Params(2), "different sizes .*'s000': 8, 's001': 4", _Inputs(),
                   tf.zeros([4]))
 
   def testStatefulRandomOpNamesTheStage(self):
@@ -356,7 +405,7 @@ class TestRefusals:
       del cls, p
       return py_utils.NestedMap(flops=1, out_shapes=(x[:1],))
 
-    self._RefusedMeta(Meta, r'd0: output s0 of FProp is \(2, 4\), but FPropMeta')
+    self._RefusedMeta(Meta, r'd0: output s000 of FProp is \(2, 4\), but FPropMeta')
 
   def testOtherNumberOfOutputsThanTheMetadata(self):
 

@@ -250,6 +250,67 @@ def testCapturedTensorHasGradientFromEveryStage(devices, recompute):
   assert devices.Run(graph, 2, grad) == [pytest.approx(2 * 3. * _TIME)]
 
 
+@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
+@pytest.mark.parametrize('behind', ['weight', 'capture'])
+def testCapturedTensorBehindAnother(devices, behind, recompute):
+  """Each part of its gradient counts once."""
+  graph = tf.Graph()
+  with graph.as_default():
+    outside = tf.constant(3.)
+    double = 2. * outside
+    theta = NestedMap(w=double) if behind == 'weight' else NestedMap()
+
+    def Cell(theta, state0, inputs):
+      del state0
+      return NestedMap(x=inputs.x * theta.get('w', double) * outside), NestedMap()
+
+    outputs, _ = stacked_recurrent.StackedRecurrent(
+        devices.Names(1), Cell, None, None, None, [theta], [NestedMap()],
+        NestedMap(x=tf.ones([_TIME])), recompute=recompute)
+    grad = tf.gradients(tf.reduce_sum(outputs.x), outside)
+  assert devices.Run(graph, 1, grad) == [pytest.approx(2 * 2 * 3. * _TIME)]
+
+
+@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
+def testWhoGathersFromAnOutputGivesSparseGradients(devices, recompute):
+  graph = tf.Graph()
+  with graph.as_default():
+    w, state = tf.constant(2.), tf.constant([[1.], [2.], [3.]])
+
+    def Cell(theta, state0, inputs):
+      m = tf.gather(state0.m, [2, 0, 1])  # As a beam search reorders its rows.
+      return NestedMap(x=inputs.x * theta.w + m, m=m), NestedMap()
+
+    results = []
+    for run in (
+        lambda inputs: stacked_recurrent.StackedRecurrent(
+            devices.Names(1), Cell, None, None, None, [NestedMap(w=w)],
+            [NestedMap(x=tf.zeros([3, 1]), m=state)], inputs, recompute=recompute),
+        lambda inputs: _OneAfterAnother(
+            Cell, lambda x: x, [NestedMap(w=w)], [NestedMap(m=state)], inputs)):
+      outputs, finals = run(NestedMap(x=tf.ones([_TIME, 3, 1])))
+      loss = tf.reduce_sum(tf.gather(outputs.x, [_TIME - 1, 0])) + tf.reduce_sum(
+          tf.gather(finals[0].m, [1]))
+      results.append([loss] + [
+          tf.convert_to_tensor(d) for d in tf.gradients(loss, [w, state])])
+  ours, expected = devices.Run(graph, 1, results)
+  for a, b in zip(ours, expected):
+    np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def testPaddingAndABatchThatIsNotKnown(devices):
+  graph = tf.Graph()
+  with graph.as_default():
+    x = tf.placeholder(tf.float32, [4, None, 2])
+    outputs, _ = stacked_recurrent.StackedRecurrent(
+        devices.Names(1), lambda t, s, i: (NestedMap(x=i.x * t.w), NestedMap()),
+        None, None, None, [NestedMap(w=tf.constant(2.))], [NestedMap()],
+        NestedMap(x=x, padding=tf.constant([[1.], [0.], [0.], [1.]])))
+  with devices.Session(graph, 1) as session:
+    y = session.run(outputs.x, {x: np.ones([4, 3, 2])})
+  np.testing.assert_array_equal(y, np.float32([0, 2, 2, 0])[:, None, None] * np.ones([4, 3, 2]))
+
+
 def testTwoLossesEachHaveTheirGradient(devices):
   graph = tf.Graph()
   with graph.as_default():
@@ -312,6 +373,30 @@ class TestRefusals:
     _Refused(
         devices, ValueError, 'layer 0: .*RandomUniform.*GenerateStepSeedPair',
         lambda t, s, x: (NestedMap(x=tf.nn.dropout(x.x, rate=.5)), NestedMap()))
+
+  @pytest.mark.parametrize('wrap', ['cond', 'map', 'function'])
+  def testStatefulRandomOpInAFunction(self, devices, wrap):
+    def Drop(x):
+      return tf.nn.dropout(x, rate=.5)
+    call = {
+        'cond': lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: Drop(x), lambda: x),
+        'map': lambda x: tf.map_fn(Drop, x),
+        'function': tf.function(Drop, autograph=False),
+    }[wrap]
+    _Refused(
+        devices, ValueError, 'layer 0: .*RandomUniform.*GenerateStepSeedPair',
+        lambda t, s, x: (NestedMap(x=call(x.x)), NestedMap()))
+
+  def testSampledSoftmax(self, devices):
+    def Cell(theta, state0, inputs):
+      del theta, state0
+      sampled, _, _ = tf.random.log_uniform_candidate_sampler(
+          tf.zeros([1, 1], tf.int64), 1, 4, True, 10)
+      return NestedMap(x=inputs.x * tf.cast(sampled[0], tf.float32)), NestedMap()
+    _Refused(devices, ValueError, 'layer 0: .*LogUniformCandidateSampler', Cell)
+
+  def testOneMapForAllLayersOfWhichThereIsNone(self, devices):
+    _Refused(devices, TypeError, r'thetas\[0\] must be a NestedMap, but is int', thetas=1)
 
   def testStateThatChangesItsShape(self, devices):
     _Refused(

@@ -166,11 +166,11 @@ def Sequential(devices, stack, m):
       layers = {p.name: p.Instantiate() for p in stack.layers()}
 
     def Run(name, *args):
-      py_utils.ResetStepSeed(_SEED + py_utils.GenerateSeedFromName(name))
+      py_utils.ResetStepSeed(
+          _SEED + t * 2**33 + py_utils.GenerateSeedFromName(name))
       return layers[name].FPropDefaultTheta(*args)
 
-    with py_utils.GlobalStepContext(tf.cast(step, tf.int64) * m + t):
-      outputs = stack.sequence(Run, *inputs)
+    outputs = stack.sequence(Run, *inputs)
     out, gradients = _Gradients(inputs, outputs, _Loss(outputs, m, t, axis))
     statistics = [l.GetAccumulatorValues() for l in layers.values()]
     sums = [tf.placeholder(x.dtype, x.shape)
