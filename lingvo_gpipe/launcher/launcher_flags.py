@@ -99,19 +99,21 @@ def SetDefaults():
 
 
 def ApplyLocalDefaults():
-  """After the command line is parsed: one process that trains and saves checkpoints, unless told otherwise.
+  """After the command line is parsed: one process that trains, unless told otherwise, and saves checkpoints.
 
-  Lingvo's local default is a controller beside the trainer, which waits half a minute for it.
+  Lingvo's default is a controller beside the trainer, which waits half a minute for it. The trainer leaves them to it
+  where there is one.
   """
   elsewhere = (
       FLAGS.cluster_spec or FLAGS.tf_master or FLAGS.tpu or FLAGS.infer_tpu_cluster or FLAGS.use_eager)
-  if elsewhere or FLAGS.mode not in ('sync', 'async'):
+  if FLAGS.mode not in _TRAINING_JOBS or elsewhere and not FLAGS.cluster_spec:
     return
-  FLAGS.run_locally = FLAGS.run_locally or 'cpu'
-  FLAGS.job = FLAGS.job or ('trainer_client' if FLAGS.mode == 'sync' else 'trainer')
+  if not elsewhere:
+    FLAGS.run_locally = FLAGS.run_locally or 'cpu'
+    FLAGS.job = FLAGS.job or _TRAINING_JOBS[FLAGS.mode]
   jobs = FLAGS.job.split(',')
-  trains = 'trainer_client' in jobs or 'trainer' in jobs
-  if trains and 'controller' not in jobs and not FLAGS['checkpoint_in_trainer_cpu'].present:
+  controller = 'controller' in jobs or re.search(r'(^|@)controller=', FLAGS.cluster_spec)
+  if _TRAINING_JOBS[FLAGS.mode] in jobs and not controller and not FLAGS['checkpoint_in_trainer_cpu'].present:
     FLAGS.checkpoint_in_trainer_cpu = True
 
 

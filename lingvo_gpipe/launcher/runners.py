@@ -6,6 +6,7 @@ it, and that is where `Trainer` shows progress, answers Ctrl-C and saves the las
 import os
 import re
 import sys
+import textwrap
 import threading
 
 from absl import flags
@@ -62,7 +63,7 @@ class Stoppable(_OnStageDevices):
   def _SetStatusMessage(self, message, retrying=False):
     super()._SetStatusMessage(message, retrying)
     if retrying:
-      print('trying again after: ' + ' '.join(message.split()), file=sys.stderr, flush=True)
+      print('trying again after: ' + textwrap.shorten(message, 300), file=sys.stderr, flush=True)
 
   def _RunLoop(self, job_name, loop_func, loop_args=(), cleanup_func=None):
     """Runs a loop; only where there are other machines, which may come back, again after an error."""
@@ -117,6 +118,9 @@ class Trainer(Stoppable, runners.Trainer):
 
   def _Loop(self):
     self._loop_thread = threading.get_ident()
+    if self._progress:  # A machine went away and came back.
+      self._progress.Close()
+    self._progress, self._values = None, {}
     path = tf.train.latest_checkpoint(self._train_dir)
     if path:
       CheckCheckpoint(path, self._graph, 'Give another --logdir to start anew.')
