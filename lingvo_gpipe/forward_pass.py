@@ -22,6 +22,7 @@ from lingvo_gpipe import kept_results
 from lingvo_gpipe import micro_batch
 from lingvo_gpipe import placement
 from lingvo_gpipe import slices
+from lingvo_gpipe.loop_accumulators import LoopAccumulators
 from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Replace
 from lingvo_gpipe.stage import Specs
@@ -120,6 +121,7 @@ class ForwardPass:
       read = slices.Slices.Of if ordered else slices.Readable
       self._inputs = read(self.inputs, layout)
     self._written = [None] * len(stages)  # The Slices before the loop.
+    self._accumulators = [LoopAccumulators(s.accumulators) for s in stages]
     if ordered:
       self._FindGradients()
 
@@ -162,16 +164,12 @@ class ForwardPass:
         written.outputs = slices.Slices(stage.state1_spec, self._out_layout)
       for key in sorted(set(self._keep) & set(specs)):
         written[key] = slices.Slices(specs[key], apart)
-      accumulators = []
-      if stage.accumulators is not None:
-        values = stage.accumulators.GetAccumulatorValues()
-        accumulators = [tf.identity(x) for x in values.Flatten()]
       carry = py_utils.NestedMap(
           index=placement.Counter(begin, stage.device),
           token=tf.constant(0),
           order=[tf.constant(0.)] if self._ordered else [],
           state=stage.state0.Flatten(),
-          accumulators=accumulators,
+          accumulators=self._accumulators[k].Start(),
           written=[w.arrays for _, w in sorted(written.items())])
     self._written[k] = written
     return carry
@@ -210,10 +208,10 @@ class ForwardPass:
       order = carry.order
       if order:
         theta, inputs, order = self._Begin(k, theta, inputs, order)
-      self._EnterAccumulators(stage, carry)
+      self._accumulators[k].Enter(carry.accumulators)
       with kept_results.Products() as products:
         state1, extras = stage.Call(theta, state0, inputs, seed, step)
-      accumulators = self._LeaveAccumulators(stage)
+      accumulators = self._accumulators[k].Leave()
       state1 = state1.Transform(
           lambda x: _Checked(x, stage.name) if Differentiable(x) else x)
       if order:
@@ -272,21 +270,6 @@ class ForwardPass:
                                     carry.written)
     ]
 
-  def _EnterAccumulators(self, stage, carry):
-    """Gives the stage's accumulators the values carried round the loop."""
-    if stage.accumulators is None:
-      return
-    values = stage.accumulators.GetAccumulatorValues()
-    stage.accumulators.SetAccumulatorValues(values.Pack(carry.accumulators))
-
-  def _LeaveAccumulators(self, stage):
-    """The accumulators' values, to carry on; none stays behind in the layer."""
-    if stage.accumulators is None:
-      return []
-    values = stage.accumulators.GetAccumulatorValues().Flatten()
-    stage.accumulators.accumulators.Transform(lambda x: x.Reset())
-    return values
-
   def Finish(self, carries):
     """Takes what comes out of the loop, and sets the accumulators.
 
@@ -302,10 +285,7 @@ class ForwardPass:
     self.order = sum([carry.order for carry in carries], [])
     for k, (stage, carry) in enumerate(zip(self.stages, carries)):
       with tf.device(stage.device):
-        if stage.accumulators is not None:
-          values = stage.accumulators.GetAccumulatorValues()
-          stage.accumulators.SetAccumulatorValues(
-              values.Pack([tf.stop_gradient(x) for x in carry.accumulators]))
+        self._accumulators[k].Finish(carry.accumulators)
         written = {
             key: w.With(arrays) for (key, w), arrays in zip(
                 sorted(self._written[k].items()), carry.written)

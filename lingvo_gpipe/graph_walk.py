@@ -31,6 +31,17 @@ def Sources(tensors, differentiable=False):
   return seen
 
 
+def Needed(tensors):
+  """The operators that have to run for tensors, control edges included, a set."""
+  todo, seen = [x.op for x in tensors], set()
+  while todo:
+    op = todo.pop()
+    if op not in seen:
+      seen.add(op)
+      todo += [x.op for x in op.inputs] + list(op.control_inputs)
+  return seen
+
+
 def Trainable(tensors):
   """The trainable variables that get a gradient through some tensors, a list."""
   found = Sources(tensors, differentiable=True)

@@ -203,9 +203,10 @@ def CheckTargets(name, targets):
 
 
 def _RefuseDependence(weights, stand_ins):
-  """Raises ValueError if a weight depends on any of the tensors."""
+  """Raises ValueError if a weight needs any of the tensors."""
   for name, weight in weights.FlattenItems():
-    if graph_walk.Sources([weight]).keys() & {id(x) for x in stand_ins}:
+    # Checks of shapes (py_utils.HasShape) need what only control edges tell of.
+    if graph_walk.Needed([weight]) & {x.op for x in stand_ins}:
       raise ValueError(
           f'The weight of the metric {name} depends on the outputs of the '
           'pipeline or on its weights. With schedule="1f1b" it must be known '

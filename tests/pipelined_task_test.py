@@ -37,8 +37,11 @@ class Task(pipelined_task.PipelinedTask):
 
   def MicroBatchMetrics(self, theta, outputs, targets):
     errors = tf.square(tf.linalg.matvec(outputs, theta.out) - targets.y)
-    num = tf.reduce_sum(
-        outputs if self.params.weight == 'outputs' else targets.real)
+    real = targets.real
+    if self.params.weight == 'checked':  # By an assertion, a control edge.
+      with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(outputs), 1e9)]):
+        real = tf.identity(real)
+    num = tf.reduce_sum(outputs if self.params.weight == 'outputs' else real)
     loss = tf.reduce_sum(errors * targets.real) / tf.maximum(num, 1.)
     size = tf.reduce_mean(tf.square(outputs))
     return {'loss': (loss, num), 'size': (size, tf.shape(targets.y)[0]),
@@ -134,10 +137,11 @@ def testMicroBatchesUnderWay(devices, in_flight):
   assert bounds == {in_flight or 4}
 
 
-def testWeightThatDependsOnTheOutputsIsRefused(devices):
+@pytest.mark.parametrize('weight', ['outputs', 'checked'])
+def testWeightThatDependsOnTheOutputsIsRefused(devices, weight):
   with tf.Graph().as_default(), devices.Cluster(2), pytest.raises(
       ValueError, match='weight of the metric loss depends on the outputs'):
-    _Build(_Params(2, schedule='1f1b', weight='outputs'), _REAL)
+    _Build(_Params(2, schedule='1f1b', weight=weight), _REAL)
 
 
 class _Trained(Task):
