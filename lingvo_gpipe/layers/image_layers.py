@@ -18,7 +18,7 @@ from lingvo_gpipe import lingvo_compat
 
 
 # TensorFlow's fused operator takes no less (cuDNN's bound).
-_LEAST_EPSILON = 1.001e-5
+LEAST_EPSILON = 1.001e-5
 
 
 class BatchNorm(bn_layers.BatchNormLayerNoPadding):
@@ -35,7 +35,7 @@ class BatchNorm(bn_layers.BatchNormLayerNoPadding):
   def Params(cls):
     p = super().Params()
     p.Define('initial_scale', 1.0, 'What the scale starts from.')
-    p.epsilon = _LEAST_EPSILON
+    p.epsilon = LEAST_EPSILON
     return p
 
   def FProp(self, theta, inputs):
@@ -61,7 +61,7 @@ class BatchNorm(bn_layers.BatchNormLayerNoPadding):
     p = self.params
     return (
         p.dtype == tf.float32 and inputs.shape.rank == 4 and
-        p.epsilon >= _LEAST_EPSILON and
+        p.epsilon >= LEAST_EPSILON and
         not lingvo_compat.IsCalled(tf.get_default_graph()) and
         not py_utils.testonly_skip_norm_layers() and not py_utils.use_tpu())
 

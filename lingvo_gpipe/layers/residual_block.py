@@ -31,6 +31,9 @@ class ResidualBlock(base_layer.BaseLayer):
       branch = conv, bn, relu, ..., conv
       y = shortcut(x or h) + branch(h)
 
+  The shortcut of a pre-activation network's first block begins at h, behind the
+  activation that follows the stem (1603.05027, appendix): `activated_shortcut`.
+
   Where the shape stays, the shortcut is x. Where it changes, `projection` is a
   1x1 convolution, of x and with a bn of its own in the original variant, of h
   in the pre-activation one; `pad` has no parameters: x sampled down, with zeros
@@ -51,6 +54,8 @@ class ResidualBlock(base_layer.BaseLayer):
     p.Define('bottleneck', False, 'Whether the branch is a bottleneck.')
     p.Define('variant', 'original', f'One of {VARIANTS}.')
     p.Define('shortcut', 'projection', f'One of {SHORTCUTS}.')
+    p.Define('activated_shortcut', False, 'Pre-activation variant: whether the '
+             'shortcut begins at h where it is the identity or pads, too.')
     p.Define('zero_init_residual', False, 'Original variant: the scale of the '
              "branch's last normalisation starts from zero, so that the branch "
              'adds nothing at first (arXiv 1706.02677).')
@@ -152,7 +157,8 @@ class ResidualBlock(base_layer.BaseLayer):
       shortcut = inputs
       if p.variant == 'preactivation':
         inputs = self.preactivation.FProp(theta.preactivation, inputs)
-        if p.shortcut == 'projection' and 'shortcut' in self.children:
+        projects = p.shortcut == 'projection' and 'shortcut' in self.children
+        if projects or p.activated_shortcut:
           shortcut = inputs
       if 'shortcut' in self.children:
         shortcut = self.shortcut.FProp(theta.shortcut, shortcut)

@@ -193,6 +193,7 @@ def ResNetLayers(depth, num_classes, input_dim=3, variant='original',
               bottleneck=config.bottleneck,
               shortcut=config.shortcut,
               zero_init_residual=zero_init_residual,
+              activated_shortcut=not blocks,
               **common))
       dim = residual_block.ResidualBlock.OutputDim(blocks[-1])
   head = ResNetHead.Params().Set(

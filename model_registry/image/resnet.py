@@ -32,7 +32,7 @@ class ResNetBase(base_model_params.SingleTaskModelParams):
   VARIANT = 'original'
   ZERO_INIT_RESIDUAL = False
   BATCH_NORM_DECAY = 0.9
-  BATCH_NORM_EPSILON = 1e-5
+  BATCH_NORM_EPSILON = image_layers.LEAST_EPSILON
 
   # A micro-batch is what batch normalisation sees: 32 examples or more.
   BATCH_SIZE = None

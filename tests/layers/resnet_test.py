@@ -88,6 +88,8 @@ def _Reference(p, theta, x):
   branch, h = theta.branch, x
   if p.variant == 'preactivation':
     h = tf.nn.relu(_Norm(x, theta.preactivation.bn))
+    if p.activated_shortcut:
+      x = h
   shortcut = x
   if 'shortcut' in theta and p.shortcut == 'pad':
     zeros = tf.zeros_like(x[:, ::p.stride, ::p.stride, :])
@@ -118,6 +120,8 @@ def _Block(**kwargs):
 @pytest.mark.parametrize('kwargs', [
     dict(dim=8),
     dict(dim=8, stride=2),
+    dict(dim=8, activated_shortcut=True),
+    dict(dim=16, activated_shortcut=True),
     dict(dim=16),
     dict(dim=16, stride=2, shortcut='pad'),
     dict(dim=2, bottleneck=True),
@@ -138,6 +142,11 @@ def testBlockAgainstPlainTensorFlow(variant, kwargs):
     with tf.Session(graph=graph) as session:
       actual, expected = session.run([actual, expected])
   np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def testTheFirstBlockActivatesBothPaths():
+  layers = resnet.ResNetLayers(20, 10, variant='preactivation')
+  assert [p.activated_shortcut for p in layers[1:-1]] == [True] + 8 * [False]
 
 
 @pytest.mark.parametrize('zero', [False, True])

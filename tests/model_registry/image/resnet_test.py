@@ -8,6 +8,7 @@ from lingvo import model_registry as lingvo_model_registry
 import numpy as np
 import pytest
 
+from lingvo_gpipe.layers import image_layers
 from lingvo_gpipe.layers import residual_block
 from model_registry.image import digits
 from model_registry.image import resnet
@@ -58,6 +59,8 @@ def testRegistered(prefix, variant, data):
       assert len(layers) == num_blocks + 2
       assert layers[0].small_images == (size == 32)
       assert {l.variant for l in layers} == {variant}
+      # Batch normalisation is one operator.
+      assert all(l.norm_tpl.epsilon >= image_layers.LEAST_EPSILON for l in layers)
       assert layers[-1].num_classes == num_classes
       blocks = [l for l in layers if l.cls is residual_block.ResidualBlock]
       assert {l.bottleneck for l in blocks} == {depth in (50, 101, 152)}
