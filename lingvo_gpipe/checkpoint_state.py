@@ -7,6 +7,7 @@ that were moved. Of a copy the original's are taken.
 """
 
 import os
+import uuid
 
 from google.protobuf import text_format
 import lingvo.compat as tf
@@ -15,42 +16,53 @@ import lingvo.compat as tf
 def Latest(folder):
   """The newest checkpoint in a folder, a path; None if there is none."""
   state = tf.train.get_checkpoint_state(folder)
-  here = _Here(folder, state.model_checkpoint_path) if state else None
-  return here or tf.train.latest_checkpoint(folder)
+  here = _Here(folder, state) if state else []
+  return here[-1] if here else tf.train.latest_checkpoint(folder)
 
 
 def Settle(folder):
   """Rewrites the state of a folder that was moved or copied to name its own.
 
-  Nothing changes where the newest checkpoint isn't in the folder. What else
-  isn't there is left out.
+  What isn't in the folder is left out; nothing changes where none is.
 
   Args:
     folder: An absolute path, or a URL.
   """
+  path = os.path.join(folder, 'checkpoint')
   state = tf.train.get_checkpoint_state(folder)
-  if state is None:
+  here = _Here(folder, state) if state else []
+  listed = list(state.all_model_checkpoint_paths) if state else []
+  if not here or here == listed:
     return
-  paths = list(state.all_model_checkpoint_paths)
-  here = [_Here(folder, path) for path in paths]
-  latest = _Here(folder, state.model_checkpoint_path)
-  if not latest or here == paths:
-    return
-  if len(state.all_model_checkpoint_timestamps) == len(paths):
+  before = _Read(path)
+  names = {os.path.basename(p) for p in here}
+  if len(state.all_model_checkpoint_timestamps) == len(listed):
     state.all_model_checkpoint_timestamps[:] = [
-        t for t, path in zip(state.all_model_checkpoint_timestamps, here) if path
+        t for t, p in zip(state.all_model_checkpoint_timestamps, listed)
+        if os.path.basename(p) in names
     ]
-  state.all_model_checkpoint_paths[:] = [path for path in here if path]
-  state.model_checkpoint_path = latest
+  state.all_model_checkpoint_paths[:] = here
+  state.model_checkpoint_path = here[-1]
   # Not tf.train.update_checkpoint_state: in a URL's folder it writes relative
   # paths, which Lingvo's saver can't read.
-  scratch = os.path.join(folder, 'checkpoint.moved')
+  scratch = f'{path}.{uuid.uuid4().hex}'
   with tf.io.gfile.GFile(scratch, 'w') as f:
     f.write(text_format.MessageToString(state))
-  tf.io.gfile.rename(scratch, os.path.join(folder, 'checkpoint'), overwrite=True)
+  if _Read(path) == before:  # No job has saved one meanwhile.
+    tf.io.gfile.rename(scratch, path, overwrite=True)
+  else:
+    tf.io.gfile.remove(scratch)
 
 
-def _Here(folder, path):
-  """The path in this folder of a checkpoint of that name, None if it lacks one."""
-  here = os.path.join(folder, os.path.basename(path))
-  return here if tf.io.gfile.exists(here + '.index') else None
+def _Here(folder, state):
+  """The paths in this folder of a state's checkpoints, the newest last."""
+  names = [os.path.basename(p) for p in state.all_model_checkpoint_paths]
+  newest = os.path.basename(state.model_checkpoint_path)
+  paths = [os.path.join(folder, n) for n in names if n != newest]
+  paths.append(os.path.join(folder, newest))
+  return [p for p in paths if tf.io.gfile.exists(p + '.index')]
+
+
+def _Read(path):
+  with tf.io.gfile.GFile(path) as f:
+    return f.read()

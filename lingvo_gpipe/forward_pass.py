@@ -151,7 +151,8 @@ class ForwardPass:
   def _StartStage(self, k, begin):
     stage = self.stages[k]
     written = py_utils.NestedMap()
-    apart = slices.Stacked(self._layout.length, self._layout.alike)
+    # What a stage passes on may differ in shape by micro-batch.
+    apart = slices.Stacked(self._layout.length, alike=False)
     specs = {'results': py_utils.NestedMap(results=stage.selection.specs)}
     if k > 0:  # What comes into the first stage is there anyway.
       specs['inputs'] = stage.inputs_spec

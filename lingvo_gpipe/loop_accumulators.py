@@ -7,8 +7,9 @@ from lingvo.core import bn_layers
 class LoopAccumulators:
   """Those of one stage.
 
-  Sums begin at zero, and what was there is added after the loop. So the loop of
-  a second replica, which has its own devices, doesn't wait for the first one's.
+  Sums (Lingvo's AddingAccumulator) begin at zero, and what was there is added
+  after the loop. So the loop of a second replica, which has its own devices,
+  doesn't wait for the first one's. Others go on from where they were.
   """
 
   def __init__(self, layer):

@@ -25,7 +25,9 @@ _ASSIGNMENTS = frozenset([
     'AssignVariableOp', 'AssignAddVariableOp', 'AssignSubVariableOp', 'Assign',
     'AssignAdd', 'AssignSub', 'ScatterUpdate', 'ResourceScatterUpdate',
     'ResourceScatterAdd', 'ResourceScatterSub', 'ResourceScatterNdUpdate',
-    'ResourceScatterNdAdd', 'ResourceScatterNdSub'
+    'ResourceScatterNdAdd', 'ResourceScatterNdSub', 'ResourceScatterMul',
+    'ResourceScatterDiv', 'ResourceScatterMin', 'ResourceScatterMax',
+    'ResourceStridedSliceAssign'
 ])
 _RANDOM = frozenset([
     'RandomUniform', 'RandomUniformInt', 'RandomStandardNormal', 'RandomGamma',
@@ -36,7 +38,8 @@ _RANDOM = frozenset([
     'StatefulRandomBinomial', 'NonDeterministicInts', 'UniformCandidateSampler',
     'LogUniformCandidateSampler', 'LearnedUnigramCandidateSampler',
     'FixedUnigramCandidateSampler', 'ThreadUnsafeUnigramCandidateSampler',
-    'AllCandidateSampler'
+    'AllCandidateSampler', 'SampleDistortedBoundingBox',
+    'SampleDistortedBoundingBoxV2', 'RngReadAndSkip', 'RngSkip'
 ])
 
 

@@ -8,6 +8,7 @@ machine, saves checkpoints to LOGDIR/train, and ends with an evaluation on the m
 checkpoint; the same command resumes.
 """
 import os
+import uuid
 
 from lingvo_gpipe.launcher import quiet
 
@@ -53,11 +54,13 @@ def _CheckLogdir():
   train = os.path.join(FLAGS.logdir, 'train')
   try:
     tf.io.gfile.makedirs(train)
-    tried = os.path.join(train, f'.written_by_{os.getpid()}')
+    tried = os.path.join(train, f'.tried_{uuid.uuid4().hex}')
     with tf.io.gfile.GFile(tried, 'w') as f:
       f.write('')
     tf.io.gfile.remove(tried)
-    checkpoint_state.Settle(train)
+    # Evaluation leaves them alone where it finds them: somebody may be training.
+    if not FLAGS.job.startswith(('evaler', 'decoder')) or not tf.train.latest_checkpoint(train):
+      checkpoint_state.Settle(train)
   except tf.errors.OpError as e:
     raise user_errors.UserError(f'The directory --logdir={FLAGS.logdir} can\'t be written: {e.message}') from e
 

@@ -61,7 +61,18 @@ def testWhatWasLeftBehindIsForgotten(folder, tmp_path):
   assert _State(new) == (latest, [latest], [1e9 + 8])
 
 
-def testWithoutTheNewestNothingChanges(folder, tmp_path):
+def testWithoutTheNewestTheOneBeforeIs(folder, tmp_path):
+  new = tmp_path / 'new'
+  new.mkdir()
+  for path in [folder / 'checkpoint', *folder.glob('ckpt-00000004.*')]:
+    shutil.copy(path, new)
+  before = str(new / 'ckpt-00000004')
+  assert checkpoint_state.Latest(str(new)) == before
+  checkpoint_state.Settle(str(new))
+  assert _State(new) == (before, [before], [1e9 + 4])
+
+
+def testWithoutAnyNothingChanges(folder, tmp_path):
   new = tmp_path / 'new'
   new.mkdir()
   shutil.copy(folder / 'checkpoint', new)

@@ -298,6 +298,29 @@ def testWhoGathersFromAnOutputGivesSparseGradients(devices, recompute):
     np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.parametrize('recompute', stacked_recurrent.RECOMPUTE_MODES)
+def testWhatTravelsMayDifferInShapeByTimeStep(devices, recompute):
+  def Trim(theta, state0, inputs):
+    del state0
+    return NestedMap(x=inputs.x[:, :tf.cast(inputs.x[0, 0], tf.int32)] * theta.w), NestedMap()
+
+  def Sum(theta, state0, inputs):
+    del state0
+    return NestedMap(x=tf.reduce_sum(inputs.x, 1) * theta.w), NestedMap()
+
+  graph = tf.Graph()
+  with graph.as_default():
+    ws = [tf.constant(2.), tf.constant(3.)]
+    x = tf.constant([[[2., 1, 1, 1]] * 2, [[3., 1, 1, 1]] * 2])
+    outputs, _ = stacked_recurrent.StackedRecurrent(
+        devices.Names(2), [Trim, Sum], None, None, None, [NestedMap(w=w) for w in ws],
+        [NestedMap()] * 2, NestedMap(x=x), recompute=recompute)
+    grads = tf.gradients(tf.reduce_sum(outputs.x), ws)
+  y, grads = devices.Run(graph, 2, [outputs.x, grads])
+  np.testing.assert_allclose(y, [[18., 18.], [30., 30.]])
+  np.testing.assert_allclose(grads, [48., 32.])
+
+
 def testPaddingAndABatchThatIsNotKnown(devices):
   graph = tf.Graph()
   with graph.as_default():
@@ -386,6 +409,12 @@ class TestRefusals:
     _Refused(
         devices, ValueError, 'layer 0: .*RandomUniform.*GenerateStepSeedPair',
         lambda t, s, x: (NestedMap(x=call(x.x)), NestedMap()))
+
+  def testRandomGenerator(self, devices):
+    with tf.Graph().as_default():
+      generator = tf.random.Generator.from_seed(1)
+      with pytest.raises(ValueError, match='layer 0: .*RngReadAndSkip'):
+        _Stack(devices, lambda t, s, x: (NestedMap(x=x.x + generator.normal([2])), NestedMap()))
 
   def testSampledSoftmax(self, devices):
     def Cell(theta, state0, inputs):

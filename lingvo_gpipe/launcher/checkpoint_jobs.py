@@ -2,6 +2,7 @@
 
 They follow the checkpoints in LOGDIR/train, those of a training that is under way too, until that of the last step.
 """
+import contextlib
 import os
 
 from lingvo import runners as lingvo_runners
@@ -75,11 +76,18 @@ class Evaler(_CheckpointJob, lingvo_runners.Evaler):
     if not tf.io.gfile.exists(path + '.index'):
       raise user_errors.UserError(f'There is no checkpoint {path}, so --job can\'t evaluate it.')
     runners.CheckCheckpoint(path, self._graph, 'Give the --logdir of this model.')
-    super().EvalCheckpoint(ckpt_id)
+    with self._Explaining():
+      super().EvalCheckpoint(ckpt_id)
 
   def EvalLatestCheckpoint(self, last_path=None):
-    try:
+    with self._Explaining():
       super().EvalLatestCheckpoint(last_path)
+
+  @contextlib.contextmanager
+  def _Explaining(self):
+    """Raises _Explained errors in place of what its body raises."""
+    try:
+      yield
     except tf.errors.OpError as e:
       error = self._Explained(e)
       if error is e:

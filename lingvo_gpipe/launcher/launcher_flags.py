@@ -106,7 +106,9 @@ def ApplyLocalDefaults():
   """
   elsewhere = (
       FLAGS.cluster_spec or FLAGS.tf_master or FLAGS.tpu or FLAGS.infer_tpu_cluster or FLAGS.use_eager)
-  if FLAGS.mode not in _TRAINING_JOBS or elsewhere and not FLAGS.cluster_spec:
+  # Of asynchronous trainers each would restore what all share.
+  of_many = FLAGS.cluster_spec and FLAGS.mode == 'sync'
+  if FLAGS.mode not in _TRAINING_JOBS or elsewhere and not of_many:
     return
   if not elsewhere:
     FLAGS.run_locally = FLAGS.run_locally or 'cpu'

@@ -75,6 +75,14 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     self._one_micro_batch_in_eval = True
     return super()._CreateRunner(job, model_task_name, logdir, tf_master, trial)
 
+  def RunEvalerOnce(self):
+    """Takes the metrics of the one checkpoint that --job names."""
+    dataset, _, step = FLAGS.job[len('evaler_once_'):].partition('@')
+    with user_errors.Translated('building the model'):
+      evaler = self._CreateRunner(
+          f'evaler_{dataset}', FLAGS.model_task_name, FLAGS.logdir, FLAGS.tf_master, base_trial.NoOpTrial())
+    evaler.EvalCheckpoint(int(step))
+
   def UpdateClusterParamsFromFlags(self, cluster, job_name):
     super().UpdateClusterParamsFromFlags(cluster, job_name)
     cluster.stage_devices = list(self._stage_devices)
@@ -120,8 +128,7 @@ class RunnerManager(lingvo_trainer.RunnerManager):
       self.MaybeConfigRunDistributed()
       self.MaybeLaunchTensorFlow()
     if FLAGS.job.startswith('evaler_once_'):
-      with user_errors.Translated('building the model'):
-        self.RunEvalerOnce()
+      self.RunEvalerOnce()
       return 0
     return self._Run(FLAGS.job.split(','))
 
