@@ -27,8 +27,8 @@ def Size(batch_size, num_micro_batches, micro_batch_size=None):
     micro_batch_size: The size that the user asked for, or None.
 
   Raises:
-    ValueError: the number isn't positive, the batch size isn't known while the graph is built, or the
-      micro-batches don't make up the batch.
+    ValueError: the number isn't positive, the batch size isn't known while the
+      graph is built, or the micro-batches don't make up the batch.
   """
   CheckNumber(num_micro_batches)
   if batch_size is None:
