@@ -14,6 +14,7 @@ from lingvo.core import py_utils
 from lingvo_gpipe import kept_results
 from lingvo_gpipe import slices
 from lingvo_gpipe.stage import AmongNones
+from lingvo_gpipe.stage import Dense
 from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Floats
 
@@ -223,12 +224,9 @@ class _StageBackward:
           stop_gradients=stop)
     found = iter(found)
     d_theta = [next(found) for _ in theta]
-    d_state0, d_inputs = [
-        m.Transform(lambda x: next(found) if Differentiable(x) else None)
-        for m in own
-    ]
+    d_state0, d_inputs = [AmongNones(m, found) for m in own]
     # The state's goes round the loop, which carries no IndexedSlices.
-    return d_theta, _Dense(d_state0.Flatten()), d_inputs, list(found)
+    return d_theta, Dense(d_state0.Flatten()), d_inputs, list(found)
 
   def _Add(self, sums, grads, seen):
     """sums + grads, of which some may be None; `seen` is set for the others."""
@@ -291,11 +289,6 @@ def Found(stages, inputs, grads, d_inputs):
 def _Pick(nmap, grads):
   """Of grads, a list after nmap.Flatten(), those of differentiable tensors."""
   return [d for x, d in zip(nmap.Flatten(), grads) if Differentiable(x)]
-
-
-def _Dense(grads):
-  """A list of gradients as tensors; None stays None."""
-  return [None if d is None else tf.convert_to_tensor(d) for d in grads]
 
 
 def _ZeroSum(x):

@@ -14,6 +14,8 @@ stage as it is reached.
 
 import lingvo.compat as tf
 
+from lingvo_gpipe.stage import Dense
+
 _COLLECTION = 'lingvo_gpipe_gradient_links'
 _GRADIENT = 'LingvoGpipeGradientLink'
 
@@ -86,7 +88,7 @@ class _Calls:
 
     def Gradient(d_link, *d_final):
       # Comes before the stages' identities, since those give the link.
-      self._d_finals[k] = _Dense(d_final)
+      self._d_finals[k] = Dense(d_final)  # Who gathers from it gives slices.
       return [d_link] + [None] * len(d_final)
 
     return Gradient
@@ -101,14 +103,9 @@ class _Calls:
             for i, tensors in enumerate(self._finals)
         ]
         self._d_finals = {}
-        d_ys = _Dense(d_others[len(d_others) - self._num_ys:])
+        d_ys = Dense(d_others[len(d_others) - self._num_ys:])
         self._d_xs = self._make(d_ys, d_finals)
       d_xs = list(self._d_xs[k])
       return [d_link] + d_xs + [None] * (len(d_others) - len(d_xs))
 
     return Gradient
-
-
-def _Dense(grads):
-  """Gradients as tensors, a list: who gathers from an output gives slices."""
-  return [tf.convert_to_tensor(d) for d in grads]

@@ -16,6 +16,7 @@ from lingvo_gpipe import adoption
 from lingvo_gpipe import graph_walk
 from lingvo_gpipe import lingvo_compat
 from lingvo_gpipe.feature_extraction import ToTuple
+from lingvo_gpipe.stage import Dense
 from lingvo_gpipe.stage import Differentiable
 from lingvo_gpipe.stage import Specs
 from lingvo_gpipe.stage import Stage
@@ -135,9 +136,7 @@ def Gradients(outputs, output_gradients, xs):
     gradients = tf.gradients(outputs, xs, grad_ys=output_gradients)
   except LookupError as e:
     return [None] * len(xs), str(e)
-  return [
-      None if g is None else tf.convert_to_tensor(g) for g in gradients
-  ], None
+  return Dense(gradients), None
 
 
 def Stand(spec):

@@ -64,8 +64,16 @@ def ReplaceFloats(nmap, floats):
   return Replace(nmap, [Differentiable(x) for x in nmap.Flatten()], floats)
 
 
+def Dense(grads):
+  """A list of gradients as tensors, also those that are slices; None stays None."""
+  return [None if d is None else tf.convert_to_tensor(d) for d in grads]
+
+
 def AmongNones(nmap, floats):
-  """nmap with its differentiable tensors replaced by floats, the others by None."""
+  """nmap with its differentiable tensors replaced by floats, the others by None.
+
+  Of floats, an iterator is taken as far as it is needed.
+  """
   floats = iter(floats)
   return nmap.Pack([
       next(floats) if Differentiable(x) else None for x in nmap.Flatten()

@@ -60,8 +60,11 @@ class _CheckpointJob(runners.Stoppable):
       print(f'waiting for a checkpoint{newer} in {self._train_dir}', flush=True)
     path = super()._FindNewCheckpoint(sess, processed_ckpts)
     if path:
-      runners.CheckCheckpoint(path, self._graph, 'Give the --logdir of this model.')
+      self._Check(path)
     return path
+
+  def _Check(self, path):
+    runners.CheckCheckpoint(path, self._graph, 'Give the --logdir of this model.')
 
   def _Explained(self, error):
     text = runners.ExplainedByData([self._task], error)
@@ -75,7 +78,7 @@ class Evaler(_CheckpointJob, lingvo_runners.Evaler):
     path = os.path.join(self._train_dir, f'ckpt-{ckpt_id:08d}')
     if not tf.io.gfile.exists(path + '.index'):
       raise user_errors.UserError(f'There is no checkpoint {path}, so --job can\'t evaluate it.')
-    runners.CheckCheckpoint(path, self._graph, 'Give the --logdir of this model.')
+    self._Check(path)
     with self._Explaining():
       super().EvalCheckpoint(ckpt_id)
 

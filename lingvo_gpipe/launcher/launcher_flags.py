@@ -64,9 +64,9 @@ _DEVICE_COUNT_FLAGS = ('worker_gpus', 'worker_tpus', 'worker_split_size', 'worke
 
 
 # Of each mode that runs jobs, the one that trains.
-_TRAINING_JOBS = {'sync': 'trainer_client', 'async': 'trainer'}
+TRAINING_JOBS = {'sync': 'trainer_client', 'async': 'trainer'}
 _MODES = (
-    *_TRAINING_JOBS, 'shell', 'inspect_evaler', 'inspect_decoder', 'inspect_model', 'inspect_params',
+    *TRAINING_JOBS, 'shell', 'inspect_evaler', 'inspect_decoder', 'inspect_model', 'inspect_params',
     'write_inference_graph')
 
 # Without these, Lingvo ends with a bare assertion.
@@ -77,8 +77,8 @@ flags.register_validator('mode', lambda mode: mode in _MODES, f'It is one of {",
 def _CheckJobs(values):
   """Raises a ValidationError for a job that the mode doesn't have, or an evaler_once job that names no checkpoint."""
   mode, job = values['mode'], values['job']
-  trains = _TRAINING_JOBS.get(mode)
-  if trains and {*_TRAINING_JOBS.values()} & {*job.split(',')} - {trains}:
+  trains = TRAINING_JOBS.get(mode)
+  if trains and {*TRAINING_JOBS.values()} & {*job.split(',')} - {trains}:
     raise flags.ValidationError(f'With --mode={mode} the job that trains is {trains}.')
   if job.startswith('evaler_once_') and not re.fullmatch(r'evaler_once_[^_@]+@\d+', job):
     raise flags.ValidationError('Such a job names a dataset and a step, as in --job=evaler_once_test@400.')
@@ -108,14 +108,14 @@ def ApplyLocalDefaults():
       FLAGS.cluster_spec or FLAGS.tf_master or FLAGS.tpu or FLAGS.infer_tpu_cluster or FLAGS.use_eager)
   # Of asynchronous trainers each would restore what all share.
   of_many = FLAGS.cluster_spec and FLAGS.mode == 'sync'
-  if FLAGS.mode not in _TRAINING_JOBS or elsewhere and not of_many:
+  if FLAGS.mode not in TRAINING_JOBS or elsewhere and not of_many:
     return
   if not elsewhere:
     FLAGS.run_locally = FLAGS.run_locally or 'cpu'
-    FLAGS.job = FLAGS.job or _TRAINING_JOBS[FLAGS.mode]
+    FLAGS.job = FLAGS.job or TRAINING_JOBS[FLAGS.mode]
   jobs = FLAGS.job.split(',')
   controller = 'controller' in jobs or re.search(r'(^|@)controller=', FLAGS.cluster_spec)
-  if _TRAINING_JOBS[FLAGS.mode] in jobs and not controller and not FLAGS['checkpoint_in_trainer_cpu'].present:
+  if TRAINING_JOBS[FLAGS.mode] in jobs and not controller and not FLAGS['checkpoint_in_trainer_cpu'].present:
     FLAGS.checkpoint_in_trainer_cpu = True
 
 

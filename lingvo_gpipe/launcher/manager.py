@@ -119,7 +119,7 @@ class RunnerManager(lingvo_trainer.RunnerManager):
       with user_errors.Translated(f'--mode={FLAGS.mode}'):
         inspect()  # Not by way of super().Start(), which would log all that it does.
       return 0
-    if FLAGS.mode not in ('sync', 'async') or FLAGS.use_eager or FLAGS.tpu or FLAGS.infer_tpu_cluster:
+    if FLAGS.mode not in launcher_flags.TRAINING_JOBS or FLAGS.use_eager or FLAGS.tpu or FLAGS.infer_tpu_cluster:
       super().Start()
       return 0
     with quiet.Stderr():
@@ -147,7 +147,7 @@ class RunnerManager(lingvo_trainer.RunnerManager):
     wanted = FLAGS.stage_devices
     if not wanted and FLAGS['run_locally'].present:
       wanted = FLAGS.run_locally
-    job = 'trainer' if FLAGS.mode == 'async' else 'trainer_client'
+    job = launcher_flags.TRAINING_JOBS.get(FLAGS.mode, 'trainer_client')
     params = self.GetParamsForDataset(job, 'Train')
     with quiet.Stderr():
       num_gpus = stage_devices.NumGpus()
